@@ -127,6 +127,8 @@ def run_confidence_control(
     base_at_temperature = apply_temperature(before, temperature)
     resamples = resample_paired(
         measure,
+        # The first is the reference of all effects: 0 is the edit's, 1 that of taking the
+        # temperature away.
         [base_at_temperature, after, before],
         bias_aggregate(formula),
         metric=formula,
@@ -139,6 +141,7 @@ def run_confidence_control(
         if has_effect[0]
         else None
     )
+    # Turned round: from the base to the base at its temperature.
     temperature_effects = resamples.effects([1], sign=-1)
     # A temperature cannot shift log-odds. A base with the same mean and spread as the edited model
     # also controls for an edit that mainly moves the offset.
@@ -201,6 +204,7 @@ def has_two_classes(responses: Responses) -> bool:
     values = responses.values.detach()
     if values.dim() != 3 or values.shape[2] != 2:
         return False
+    # Two columns may also be a score and a token count, which have no temperature.
     miss = (torch.logsumexp(values, dim=2).exp() - 1).abs().max()
     return float(miss) <= SUMS_TO_ONE
 
@@ -212,6 +216,7 @@ def _is_above_zero(gain: Estimate | None) -> bool:
 
 def _with_log_odds(responses: Responses, log_odds: torch.Tensor) -> Responses:
     """The readouts with other log-odds of their first class."""
+    # `logsigmoid` stays finite where a probability rounds to 1 and the other's log would be -inf.
     values = torch.nn.functional.logsigmoid(torch.stack([log_odds, -log_odds], dim=-1))
     return replace(responses, values=values)
 

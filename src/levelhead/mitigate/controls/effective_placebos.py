@@ -51,4 +51,5 @@ def needed_placebos(alpha: float, n_candidates: int = 1) -> int:
     >>> needed_placebos(0.05), needed_placebos(0.05, 32)
     (19, 639)
     """
+    # Rounded first: 1 / (1 - 0.9) is slightly above 10, and would become 11.
     return math.ceil(round(n_candidates / alpha, 9)) - 1

@@ -48,7 +48,9 @@ class VarianceMatcher(NamedTuple):
                 f"{len(rows)} activations at {edit.site}, or some that are not finite",
                 hint="give what many texts give there",
             )
+        # `torch.cov` of a site of width 1 is a scalar.
         covariance = torch.cov(rows.T).reshape(rows.shape[1], rows.shape[1])
+        # The diagonal of basis C basis^T: the variance of the activations along each direction.
         target_variances = ((basis @ covariance) * basis).sum(1)
         if float(target_variances.min()) <= FLAT * float(covariance.diagonal().max()):
             raise NotMeasurableError(
@@ -78,6 +80,7 @@ class VarianceMatcher(NamedTuple):
             used.append(
                 self._rotate_to_variance(direction, float(self.target_variances[j]), used, rng)
             )
+            # From principal coordinates back to those of the site.
             basis[j] = used[-1] @ self.principal_axes
         weights, tokens = self.edit.weights, self.edit.tokens
         return Projection(self.edit.site, basis, weights=weights, tokens=tokens)

@@ -109,6 +109,8 @@ def make_placebos(
     for number in range(n_placebos):
         # One stream per placebo: the first ones stay the same when more are wanted.
         rng = np.random.default_rng([seed, number])
+        # The same weights at every site, so that a placebo is one contrast throughout the model, as
+        # the edit is.
         weights = torch.from_numpy(
             rng.normal(size=(n_directions, len(scaled_pools[edits[0].site])))
         )
@@ -149,6 +151,7 @@ def measure_variance_match(
         variance_error = max(variance_error, float((variances / target - 1).abs().max()))
         max_cosine = max(max_cosine, float((bases @ edit.basis.T).abs().max()))
         first = bases[:, 0]
+        # The site with the least various placebos limits what all of them show.
         effective_placebos = min(
             effective_placebos, len(placebo_sets) ** 2 / float(((first @ first.T) ** 2).sum())
         )

@@ -159,6 +159,7 @@ def evaluate_with_placebos(
             )
     sites = [edit.site for edit in edits]
     site_activations = read_measure_activations(lm, measure, sites, inference.seed)
+    # Matched on every other text and checked on the rest: the fit of its own texts is always good.
     matching_activations, held_out_activations = (
         {site: rows[half::2] for site, rows in site_activations.items()} for half in (0, 1)
     )
@@ -172,6 +173,7 @@ def evaluate_with_placebos(
         f"placebo {i}": placebo_set for i, placebo_set in enumerate(placebo_sets)
     }
     responses = read_variant_responses(lm, measure, sets, context=context)
+    # A gain of exactly 0 for the edit and all placebos would read as "not shown to mitigate".
     if responses.unaffected_variants:
         raise NotMeasurableError(
             f"{variant} acts behind all that {measure.name} reads",
@@ -197,6 +199,7 @@ def evaluate_with_placebos(
         )
 
     test_by_value = None
+    # Only where parity depends on the model does a smaller value differ from a smaller distance.
     if measure.primary_metric.signed_part is not None:
         test_by_value = run_test("value")
     return PlaceboReport(
@@ -230,6 +233,7 @@ def contrast_differences(
         for site, (first, second) in paired_activations(lm, readable_pairs, sites).items():
             differences[site].append(first - second)
     for site, sides in paired_activations(lm, drop_unreadable_pairs(lm, pairs)[0], sites).items():
+        # One seed: the same texts are paired at every site, as the placebos' common weights need.
         differences[site].append(within_side_differences(*sides, seed=seed))
     return {site: tuple(pools) for site, pools in differences.items()}
 

@@ -99,10 +99,13 @@ class PlaceboTest(Record):
     def outcome(self) -> Outcome:
         """What the comparison shows, or why it can show nothing."""
         alpha = 1 - self.gain.interval.level
+        # A model without a shown bias has no distance to lose: any gain would be noise.
         if self.base is not None and not _is_shown(self.base):
             return NO_EFFECT
+        # Their least p is above alpha, so even the best edit could not pass.
         if len(self.placebo_gains) < needed_placebos(alpha, self.p.family or 1):
             return TOO_FEW
+        # A hundred copies of one placebo are one comparison, and a small p from them is luck.
         if self.effective_placebos is not None and self.effective_placebos < needed_placebos(alpha):
             return DEPENDENT
         return "mitigates" if self.mitigates else "not shown to mitigate"
@@ -416,6 +419,7 @@ def placebo_p_value(
 
 def _changes(items: Sequence[NDArray[np.float64]]) -> NDArray[np.float64]:
     """`[1 + placebos, items]`: what the edit, first, and each placebo change of every item."""
+    # One number per item, also of metrics with several columns.
     base, *edited = (values.reshape(len(values), -1).mean(axis=1) for values in items)
     return np.stack([values - base for values in edited])
 

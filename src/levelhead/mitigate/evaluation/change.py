@@ -66,6 +66,7 @@ def measure_change(
     )
     if edited is None:
         return MeasureChange(measure=measure.name, value=value, measured_by=measured_by)
+    # Paired: an item that one model cannot read would move the difference by its own value.
     common_ids = {item.id for item in base.items} & {item.id for item in edited.items}
     first, second = (
         responses.select(lambda item: item.id in common_ids) for responses in (base, edited)
@@ -104,6 +105,7 @@ def _difference(
         measure,
         base,
         [edited],
+        # Effects are base less variant; a change is the reverse.
         sign=-1,
         inference=inference,
         name=f"{name} {metric.name}",

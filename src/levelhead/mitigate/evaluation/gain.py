@@ -122,6 +122,7 @@ def keep_common_items(
         responses.select(lambda item: item.id in common_ids) for responses in all_responses
     ]
     order = [item.id for item in restricted[0].items]
+    # Pairing is by position from here on: another order would subtract different items.
     if any([item.id for item in responses.items] != order for responses in restricted[1:]):
         raise LevelheadError(
             "the models were asked the same items in different orders",
@@ -213,6 +214,7 @@ def resample_paired(
     resampled_values = resample_statistics(
         design, values, aggregates, rng, count, left_out_statistics=out_of_bag_aggregates
     )
+    # `[m, 1 + k]`: the side of parity on the sampled units; units left out are measured towards it.
     signs = np.sign(resampled_values[1]) if out_of_bag and signed_aggregate is not None else 1.0
     return PairedResamples(
         full=np.array(

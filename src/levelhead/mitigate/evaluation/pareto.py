@@ -72,8 +72,10 @@ def compute_pareto_front(
         costs: utility cost of every setting beyond the base, resampled together.
         units: of gain and utility cost.
     """
+    # Row i of both: measures of the same items share their resamples, so gain and cost stay paired.
     n_resamples = min(len(gains.resamples), len(costs.resamples))
 
+    # The unedited model is a point, too: a setting that loses by both is worse than no edit.
     def with_base(values: NDArray[np.float64]) -> NDArray[np.float64]:
         return np.concatenate([[0.0], values])
 

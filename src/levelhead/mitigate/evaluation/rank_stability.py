@@ -126,6 +126,7 @@ def _rank_statistics(
     np.put_along_axis(is_best_on_test, best_on_test, True, axis=1)
     overlap = (is_best & is_best_on_test).sum(1) / count
     none = np.empty(0)
+    # Two settings rank alike or not: their correlation is 1 or -1, whatever they gain.
     if count < MIN_VARIANTS:
         return _RankStatistics(overlap, none, none)
     first, second = (np.take_along_axis(gains, best, axis=1) for gains in (dev, test))
@@ -168,6 +169,7 @@ def _estimate(
         low, high = max(value - distance, 0.0), min(value + distance, 1.0)
     elif count < MIN_FOR_FISHER_Z:
         tails = (1 - dev.level) / 2
+        # The observed value counts among its resamples.
         low, high = np.quantile(
             [value, *resampled_values], [tails, 1 - tails], method="linear"
         ).tolist()

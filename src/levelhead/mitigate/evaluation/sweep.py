@@ -119,6 +119,7 @@ def compute_sweep_report(responses: VariantResponses, *, inference: Inference) -
             hint="choose a deeper level, or a measure that reads what these edit",
         )
     metric = responses.measure.primary_metric
+    # The same items for all settings, or a setting that drops hard items would look better.
     all_responses, dropped = keep_common_items([responses.base, *responses.variants.values()])
     resamples = resample_paired(
         responses.measure, all_responses, metric.aggregate, metric=metric, inference=inference

@@ -153,6 +153,7 @@ def best_within_limit(
     """The first of the largest gains among the cheap ones, if it is one."""
     affordable_gains = np.where(is_affordable, gains, -np.inf)
     index = int(affordable_gains.argmax())
+    # The best of settings that all do harm is not chosen.
     return names[index] if affordable_gains[index] > 0 else None
 
 
@@ -181,6 +182,7 @@ def within_cost_limit(
     )
     before, *after = _full_values(utility, all_responses, aggregate)
     costs = {name: value - before for name, value in zip(measured_names, after, strict=True)}
+    # A setting that the cost measure cannot see is not shown to be cheap.
     return np.array([name in costs and costs[name] <= max_utility_loss for name in names])
 
 

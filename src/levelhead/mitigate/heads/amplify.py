@@ -139,6 +139,7 @@ def amplify(
 
     def split_measure(target: Measure, aggregate: Aggregate, split_by: str) -> _SplitMeasure:
         responses = target.read(lm, context=context)[0]
+        # The map's own split: its confirm half has neither ranked the heads nor chosen the factor.
         split = split_items(target, responses, split_by=split_by, seed=head_map.split.seed)  # type: ignore[arg-type]
         if target is measure:
             split.require_two_halves()
@@ -173,6 +174,7 @@ def amplify(
         for i, variant in enumerate(variants)
     ]
     masking, candidates = scalings[0], scalings[1:]
+    # Where masking improves the utility, an amplification that costs nothing is still allowed.
     affordable = [
         i for i, scaling in enumerate(candidates, 1) if scaling.cost <= max(masking.cost, 0.0)
     ]

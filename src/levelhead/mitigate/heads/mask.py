@@ -62,6 +62,8 @@ def confirm_heads(head_map: HeadMap, sites: Iterable[Site]) -> HeadConfirmation:
         confirmed=tuple(
             head_label(head.site)
             for head in heads
+            # A significant effect against the sign of the score contradicts the choice, not
+            # confirms it.
             if held_out and head.is_significant and (head.effect or 0.0) * head.score > 0
         ),
         n_chosen=len(chosen_sites),

@@ -110,6 +110,7 @@ def select_heads(
     if rng is None:
         raise LevelheadError("random heads need chance", hint="give rng")
     count = len(positive) if k == "all" else k
+    # Of all heads, as Random-Debias in the paper; `compare_with_random_heads` keeps the layers.
     indices = rng.choice(head_map.layers * head_map.heads_per_layer, count, replace=False)
     return tuple(
         Site("head_out", int(i) // head_map.heads_per_layer, int(i) % head_map.heads_per_layer)
@@ -147,6 +148,7 @@ def compare_masked_heads(
             hint="give at least 2 sets of random heads",
         )
     reader = _Reader(lm, measures, inference, context, head_map)
+    # One stream per map: the same map has the same random heads in every run.
     rng = inference.rng("random heads", head_map.content_hash)
     selections: list[tuple[str, Sequence[Site]]] = [
         (f"top {k}", select_heads(head_map, "top", k)),
@@ -225,6 +227,8 @@ class _Reader:
                 measure_split = split_items(
                     measures[0], self.responses[0], split_by=map_split.split_by, seed=map_split.seed
                 )
+                # The half that did not rank the heads; on the other one, a fall of the measure is
+                # partly selection.
                 self.half = measure_split.confirmation
 
     @property
@@ -252,6 +256,7 @@ class _Reader:
             extras = [
                 metric.name
                 for metric in measure.ordered_metrics
+                # SEAT's effect size can fall because its spread grows: the means must fall as well.
                 if metric.name == "difference of means"
             ]
             changes.append(

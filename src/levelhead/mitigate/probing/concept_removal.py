@@ -113,6 +113,7 @@ def decide_removal(
         after: in those of the edited model.
         bias_reduction: the gain of a measure of bias, or whether it fell; None: nobody measured it.
     """
+    # A group that could not be read before cannot be called removed.
     if not _readable_evidence(before):
         return ExplainedVerdict(
             "unclear", "the groups were not separable before the edit: nothing to remove"
@@ -200,6 +201,7 @@ def concept_removal(
         paired_activations(model, readable_pairs, probed_sites, pooling=pooling)
         for model in (lm, edited)
     ]
+    # Bitwise equal vectors: the edit acts behind this site, and probes there would judge no edit.
     untouched = [site for site in probed_sites if _are_equal(sides[0][site], sides[1][site])]
     if len(untouched) == len(probed_sites):
         raise LevelheadError(
@@ -266,6 +268,7 @@ def combine_verdicts(site_results: Sequence[SiteRemoval]) -> ExplainedVerdict:
         (f"{Site(*result.site)}: {result.reason}", result.verdict)  # type: ignore[arg-type]
         for result in site_results
     ]
+    # One site at which the groups are readable refutes "removed", whatever the others say.
     for decisive in ("hidden", "unclear"):
         for reason, site_verdict in reasons:
             if site_verdict == decisive:

@@ -156,6 +156,7 @@ def run_probe(
 
 def cluster_words(data: LabelledVectors, *, inference: Inference) -> ClusterResult:
     """Two clusters of words, each the mean of its texts; compared with the groups."""
+    # Two rows per word: even ones of the second group, odd ones of the first.
     keys = 2 * data.units + data.labels
     sums = np.zeros((2 * data.words, data.vectors.shape[1]))
     np.add.at(sums, keys, data.vectors)
@@ -176,6 +177,7 @@ def cluster_words(data: LabelledVectors, *, inference: Inference) -> ClusterResu
     value = float(hits.mean())
     at_least = int((null >= value - 1e-12).sum())
     word_hits = hits.mean(1)
+    # By word: a word and its counterfactual are one observation.
     spread = 0.0 if is_constant(word_hits) else float(word_hits.std(ddof=1)) / data.words**0.5
     p = PValue(
         value=(at_least + 1) / (CLUSTER_PERMUTATIONS + 1),
@@ -282,6 +284,7 @@ def _run_control_task(
         return None, None
     rng = inference.rng(probe, "control")
     true = cross_validate_probe(data, probe, rng=rng, leave_out="contexts", repeats=1)
+    # Labels are permuted per word, so a probe can only know them by heart.
     permuted = [
         cross_validate_probe(
             data.permute_labels(rng),

@@ -72,6 +72,8 @@ class LabelledVectors:
     def permute_labels(self, rng: np.random.Generator) -> LabelledVectors:
         """Permute labels within each word and its counterfactual, alike in all texts."""
         is_swapped = rng.random(self.words) < 0.5
+        # A word and its twin exchange labels together, which keeps groups equal in size and words
+        # paired.
         return LabelledVectors(
             self.vectors, self.labels ^ is_swapped[self.units], self.units, self.contexts
         )
@@ -298,6 +300,7 @@ def _count_wins(
     )
     wins, n_compared = np.zeros((2, words, words))
     block = np.ix_(word_ids, word_ids)
+    # `[words, words]`: all pairs of texts are summed up by their words in two matrix products.
     wins[block], n_compared[block] = (
         rows.T @ higher @ columns,
         np.outer(rows.sum(0), columns.sum(0)),

@@ -71,6 +71,8 @@ def sentence_debias(
             hint="take another site: what was masked has no direction",
         )
     unit = rows / lengths
+    # Centring each pair leaves +d/2 and -d/2, whose principal directions are those of the
+    # differences d.
     basis, _ = principal_directions(unit[0::2] - unit[1::2], n_components, where=str(site))
     return (Projection(site, basis, tokens=_edited_tokens(site, resolved_pooling)),)
 
@@ -255,6 +257,7 @@ def _activations(
         by_site = lm.read(texts, [site], spans=spans)
     else:
         by_site = lm.read(texts, [site], pooling=resolved_pooling)
+    # Rows alternate, so that slices with step 2 are the two sides.
     return by_site[site].double(), torch.tensor([1, 0]).repeat(len(pairs)), resolved_pooling
 
 

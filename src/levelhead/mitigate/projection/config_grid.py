@@ -127,6 +127,7 @@ class ProjectionConfig(Record):
         if edit_point not in get_args(EditPoint):
             raise UnknownNameError("level", edit_point, get_args(EditPoint))
         marks = re.findall("[01]", digits)
+        # The marks before that of sent, which models without a pooled vector do not have.
         sizes = {"sent": 0, "last": 2}.get(edit_point, 4)
         if re.sub(r"[01,\s()]", "", digits) or len(marks) not in {sizes or 1, sizes + 1}:
             raise LevelheadError(
@@ -136,6 +137,7 @@ class ProjectionConfig(Record):
                 "dimensions",
             )
         bits = [int(mark) for mark in marks]
+        # ALL_STEPS is in the order of (n, c), so its index is 2 n + c.
         steps = [ALL_STEPS[2 * n + c] for n, c in zip(bits[:sizes:2], bits[1:sizes:2], strict=True)]
         return cls(
             edit_point=cast("EditPoint", edit_point),

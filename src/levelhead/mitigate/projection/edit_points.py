@@ -92,9 +92,12 @@ def edit_point_sites(lm: LM, edit_point: str | None = None) -> dict[SiteGroup, t
     groups = EDIT_POINTS[resolve_edit_point(lm, edit_point or list_edit_points(lm)[-1])]
     last = layout.layers - 1
     sites: dict[SiteGroup, tuple[Site, ...]] = {
+        # Of the layer before the last: the paper's Q, K and V of layer 11 of 12, one subspace per
+        # head.
         "attn": tuple(
             Site(stream, last - 1, head)
             for stream in QKV_STREAMS
+            # With grouped queries, keys and values have fewer heads than queries.
             for head in range(layout.head_count(stream))
         ),
         "penultimate": (Site("block_out", last - 1),),
@@ -174,6 +177,8 @@ def fit_subspaces(
         pooling: at which tokens the texts are read; by default those that are edited.
         centered: see `fit_subspace`.
     """
+    # One fit serves the whole grid: the leading directions of a fit with two are those of a fit
+    # with one.
     components_by_site = {
         site: 1 if group in ("sent", "attn") else n_components
         for group, sites in edit_point_sites(lm, edit_point).items()

@@ -75,6 +75,8 @@ class Subspace:
                 f"{n_components} dimensions of a subspace that was fitted with {len(self.basis)}",
                 hint=f"take 1 to {len(self.basis)}, or fit it with more",
             )
+        # A ratio in [0, 1]: as a weight, the variance itself would depend on the scale of the
+        # activations.
         weights = self.explained_variance_ratio[:n_components] if weighted else None
         return Projection(self.site, self.basis[:n_components], weights=weights, tokens=tokens)
 
@@ -156,6 +158,7 @@ def paired_activations(
     texts = [text for pair in readable_pairs for text in (pair.first, pair.second)]
     spans = [span for pair in readable_pairs for span in pair.spans]
     values_by_site = read_activations(lm, texts, spans, sites, pooling=pooling)
+    # Texts alternate, the first and the second of each pair.
     return {site: (values[0::2], values[1::2]) for site, values in values_by_site.items()}
 
 
@@ -324,4 +327,5 @@ def _read_sites(
         for pooling, sites in sites_by_pooling.items()
     ]
     readouts = tuple(query.readout for query in queries)
+    # The rows are of the texts alone, whatever the tokens read: one forward serves every pooling.
     return lm.run(Query(queries[0].rows, _SideBySide(readouts)))

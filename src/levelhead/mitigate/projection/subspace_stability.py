@@ -195,6 +195,8 @@ class _SubspaceResampler(NamedTuple):
         share_estimate = Estimate(
             name="share", value=result.value, interval=result.interval, n=len(self.rows)
         )
+        # The first comparison is of the full sample with itself, which `bootstrap` computes for the
+        # value.
         return {
             "share": share_estimate,
             "cosine": self._summarise(
@@ -215,6 +217,7 @@ class _SubspaceResampler(NamedTuple):
         basis = self._fit(np.arange(len(self.rows)))[0]
         numbers = {unit: i for i, unit in enumerate(dict.fromkeys(self.units))}
         unit = np.array([numbers[name] for name in self.units])
+        # `[words]` the pairs of each word.
         members = [np.flatnonzero(unit == i) for i in range(len(numbers))]
         comparisons: list[_SubspaceComparison] = []
         while len(comparisons) < self.inference.resamples:

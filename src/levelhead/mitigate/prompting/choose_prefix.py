@@ -144,6 +144,7 @@ def select_prompt_prefix(
         )
         for prefix in prefixes
     )
+    # Chosen on the training occupations only; the held-out ones are asked about this prefix alone.
     best = _best_candidate(candidates)
     best_prefix = next(prefix for prefix in prefixes if prefix.name == best.name)
     return _report_selection(
@@ -232,6 +233,7 @@ def _evaluate_candidate(
     max_loss: float,
     inference: Inference,
 ) -> PrefixCandidate:
+    # Against as many unrelated sentences: any text before a sentence changes its probability.
     loss = float((costs[control.name] - costs[prefix.name]).mean())
     return PrefixCandidate(
         name=prefix.name,
@@ -367,6 +369,7 @@ def _reason_against(
     """Why a prefix is not recommended; empty if it is."""
     if not best.is_viable:
         return f"every candidate takes more than {max_loss:g} a token off plain sentences"
+    # From a margin of about 0, every change is away from parity or noise.
     if 0 in base.interval:
         return "without a prefix the margin is not distinct from 0: there is nothing to gain"
     if gain.interval.low <= 0:
@@ -426,5 +429,6 @@ def _gain_in_continuations(
         )
         return before.abs() - now.abs()
 
+    # Both sets of columns side by side, so that one resample of occupations serves both.
     gain_metric = replace(MARGIN, name="gain in continuations", aggregate=nearer, unit=metric.unit)
     return estimate(inference, gain_metric, torch.cat(values, dim=1), design)

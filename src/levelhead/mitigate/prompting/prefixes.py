@@ -57,6 +57,7 @@ def split_occupations(prompt_set: OccupationSet, *, seed: int) -> OccupationSpli
         group_prompts = [prompt for prompt in bases if prompt.majority_group == group]
         rng.shuffle(group_prompts)
         for i, prompt in enumerate(group_prompts):
+            # Within a side, so that both halves have as many occupations of either group.
             halves[i % 2].append(prompt)
     return OccupationSplit(tuple(halves[0]), tuple(halves[1]))
 
@@ -111,6 +112,7 @@ def make_prefix_candidates(
         for size in prefix_sizes:
             for number in range(candidates_per_size):
                 picked = [rng.sample(side, size // 2) for side in sides]
+                # Sides alternate, so that neither group has all of the last sentences.
                 mixed = [prompt for pair in zip(*picked, strict=True) for prompt in pair]
                 text = " ".join(prompt.knowledge for prompt in mixed)
                 prefixes.append(PromptPrefix(f"{frame} {size}/{number + 1}", text, size))

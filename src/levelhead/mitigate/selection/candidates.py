@@ -107,6 +107,7 @@ def excluded_by_paper_rule(config: ProjectionConfig) -> str:
         and not inner.weighted
     ):
         return ATTENTION
+    # The attention always has one hard dimension, so the rule is about the other sites.
     steps = [config.step(group) for group in config.site_groups if group != "attn"]
     if any(step.n_components == 2 and not step.weighted for step in steps):
         return TWO_HARD
@@ -139,6 +140,7 @@ def projection_candidates(
         if config.edit_point in list_edit_points(lm)
     ]
     rules = {config: excluded_by_paper_rule(config) if paper_rules else "" for config in configs}
+    # Once at the deepest level, which holds the sites of all settings.
     subspaces = fit_subspaces(lm, readable_pairs)
     return EditCandidates(
         tuple(
@@ -182,6 +184,7 @@ def mask_candidates(
     except NotMeasurableError as error:
         return EditCandidates((), notes=(f"no head is ranked: {error.problem}",))
     order = sorted(scores, key=lambda site: (-scores[site], site.layer, site.head))
+    # By its score, masking any other head would not lower the bias.
     adding = [site for site in order if scores[site] > 0]
     if not adding:
         return EditCandidates(

@@ -204,6 +204,7 @@ def select_edit_for_task(
     on_test: HeldOutResult | None = None
     dropped_on_test: DroppedBySource = ()
     if name is not None:
+        # Test is asked about one candidate only: seeing several there would be a second choice.
         chosen_edits = {name: candidates.edits[name]}
         bias_test = selector.read_candidates(lm, task.bias_test, chosen_edits, context)
         utility_test = selector.read_candidates(lm, task.utility_test, chosen_edits, context)
@@ -250,6 +251,7 @@ def forbid_dev_test_overlap(lm: LM, task: BiasUtilityTask) -> tuple[str, ...]:
             [item for item in measure.queries(lm)[0].items if item.queries]
             for measure in (dev, test)
         )
+        # The text and its counterfactual, in either order; a third query is the placebo.
         dev_queries = {frozenset(item.queries[:2]) for item in dev_items}
         repeated = [item.id for item in test_items if frozenset(item.queries[:2]) in dev_queries]
         if repeated:

@@ -222,6 +222,7 @@ def _report_on_test(
         else None,
         "dropped_test": dropped,
     }
+    # Rank agreement needs all settings on the same items, which may be fewer than the chosen one's.
     if has_all_variants and len(dev.variants) > 1:
         all_resamples, _ = resample_bias(test, tuple(dev.variants), inference, n_resamples)
         fields["rank_agreement"] = compute_rank_agreement(

@@ -96,6 +96,7 @@ def best_candidate(rows: Sequence[CandidateResult]) -> str | None:
         for candidate in rows
         if not candidate.exclusion_reason and candidate.lower_bound is not None
     ]
+    # By the lower bound, not the gain: a large gain with a wide interval may be nothing.
     return max(bounds, key=lambda row: row[0])[1] if bounds else None
 
 

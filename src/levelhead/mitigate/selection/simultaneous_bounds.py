@@ -92,6 +92,7 @@ def estimate_utility_loss(
         [metric.per_item_values(responses).detach() for responses in (base, edited)], dim=1
     )
     is_share = both.dim() == 2 and bool(((both == 0) | (both == 1)).all())
+    # Without any change resampling has no width; the formula for shares below has one.
     if not is_share and bool((both[:, 0] == both[:, 1]).all()):
         return None
     design = utility.measure.design(base, metric)
@@ -126,6 +127,7 @@ def _interval_of_shares(aggregate: Aggregate) -> Callable[[torch.Tensor, Design,
         scale = float(
             aggregate(ones, design.full_sample)
         )  # -100 where less of a percentage is worse
+        # The interval is of column one less column two: what becomes worse must be positive.
         first, second = (0, 1) if scale < 0 else (1, 0)
         return scale_interval(
             paired_share_interval(values[:, [first, second]], design, level), abs(scale)

@@ -79,6 +79,7 @@ class Selector(NamedTuple):
         """The largest loss that may be paid, of the utility cost of these items."""
         if self.max_utility_loss is not None or self.min_utility_kept is None:
             return self.max_utility_loss or 0.0
+        # Of these items: a share of dev's accuracy would be another share of test's.
         return (1 - self.min_utility_kept) * abs(self.estimate_base(utility).value)
 
     def evaluate_on_dev(
@@ -97,6 +98,7 @@ class Selector(NamedTuple):
                 if (effects.standard_errors > 0).any()
                 else (None,) * len(names)
             )
+            # The weaker claim decides: of the difference, and of its part without the control.
             bounds = np.minimum(
                 simultaneous_lower_bounds(effects), self._part_lower_bounds(bias.responses, names)
             ).tolist()
@@ -155,6 +157,7 @@ class Selector(NamedTuple):
             cost = estimate_utility_loss(
                 utility.responses, name, worse=self.worse, inference=self.inference
             )
+            # The upper end, not the estimate: few items would otherwise let any cost pass.
             is_utility_kept = cost is None or cost.interval.high <= max_loss
         result = HeldOutResult(
             gain=gain,

@@ -79,6 +79,7 @@ def load_user_task(
         raise UnknownNameError("gain", str(bias_measure), get_args(BiasMeasureName))
     if utility_measure not in get_args(UtilityMeasureName):
         raise UnknownNameError("price", str(utility_measure), get_args(UtilityMeasureName))
+    # Two names of one file, such as a link, are refused as well.
     if Path(dev).resolve() == Path(test).resolve():
         raise LevelheadError(
             "dev and test are one file: an edit is not to be reported on the rows it was chosen on",
@@ -176,6 +177,7 @@ def _strength(path: str) -> tuple[Measure, Measure]:
     triples = tuple(item for item in records if isinstance(item, TwinTriple))
     yes, no = NEXT_SENTENCE_CLASSES
     pairs = tuple(
+        # The third ending is the unrelated one.
         TextPair(f"{triple.id}/{side}/{i}", context, ending, no if i == 2 else yes)
         for triple in triples
         for side, context, ends in (

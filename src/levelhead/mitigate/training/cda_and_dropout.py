@@ -110,6 +110,7 @@ def cda(
             return _QUOTED.sub("a word", swapped.refusals[0].reason)
         if not swapped.changes:
             return f"no word of {first} or {second}"
+        # Both or neither: a text without its twin would leave the corpus unbalanced.
         return _usable(lm, (text, swapped.counterfactual), config)
 
     settings = {
@@ -141,6 +142,7 @@ def dropout(
         config: how else.
         progress: is called with steps done and steps in all.
     """
+    # Dropout rates of the training only; the child's config keeps those of the base.
     dropout_config = replace(config or ContinuedPretrainingConfig(), dropout=(hidden, attention))
     lm = _load_base(base)
 
