@@ -166,6 +166,7 @@ def _difference(
     for item_values in values:
         require_values(item_values)
     stacked = torch.stack(values, dim=1)
+    # Column 0 is the first model, 1 the second: one resample of items serves both.
     difference_metric = replace(
         metric,
         aggregate=column_difference(metric.aggregate, 1, 0),

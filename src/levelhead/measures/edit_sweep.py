@@ -124,6 +124,7 @@ class SweepExecutor:
         ):
             values: Iterable[np.ndarray[tuple[int, ...], np.dtype[np.floating]]]
             if query is None:
+                # No row of this shard can be answered: an empty shard stores the reasons.
                 values = [np.zeros((0, 0))] * len(tasks)
             elif isinstance(query, LocalQuery):
                 # An edit without effect on this shard may affect queries of another shard.

@@ -78,6 +78,7 @@ def estimate(
             vectorised=_vectorise(metric.aggregate, fixed),
         )
     )
+    # Widened before clipping: a clipped end must not move out again.
     result = _clip(_widen(result, extra_variance), metric)
     null = null_distribution(inference, metric, fixed, design, name=name) if test else None
     # Without a fixed parity, the mean of the null distribution is the value under equal treatment.

@@ -195,4 +195,6 @@ def jackknife_variance(leave_one_out_values: Sequence[float]) -> float:
     if not leave_one_out_values:
         return 0.0
     values = np.array(leave_one_out_values)
+    # Jackknife: values without one block differ little, and (n - 1) / n times their sum of squares
+    # restores the variance.
     return float((values.size - 1) / values.size * ((values - values.mean()) ** 2).sum())

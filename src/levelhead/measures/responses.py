@@ -326,6 +326,7 @@ def collect_responses(query_set: QuerySet, plan: ReadPlan, store: Store) -> Resp
             f"none of {len(query_set.items)} items could be read: {dropped[-1][1]}",
             hint="check that the data fit the model; nothing stands in for a missing number",
         )
+    # Answers of dropped items go, so that `owner` and `answers` have one length.
     if query_set.average_answers and len(used) < len(rows):
         rows = rows[used]
     return Responses(

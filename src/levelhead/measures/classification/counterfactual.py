@@ -292,6 +292,8 @@ class Counterfactual(Measure):
         if is_unchanged:
             p = PValue(value=1.0, method="sign flip", alternative=excess.alternative)
             excess_estimate = excess_estimate.model_copy(update={"p": p})
+        # Reported on the same texts as the control: all texts would differ from it in more than the
+        # words.
         twin_estimate = estimate(inference, same, both[:, 0], design, test=False)
         return (
             twin_estimate,
@@ -348,6 +350,8 @@ class Counterfactual(Measure):
         is_of_one_group = torch.tensor([item.group != BOTH for item in responses.items])
         as_is = torch.tensor([item.group == first for item in responses.items])
         p = _probabilities(responses)
+        # Versions change places where the text is of the second group: column 0 is always the first
+        # group's.
         p = torch.where(as_is[:, None, None], p, p.flip(1))[is_of_one_group]
         items = [item for item in responses.items if item.group != BOTH]
         return _make_paired_predictions(p, items, f"{first} less {second}")

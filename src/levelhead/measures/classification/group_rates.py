@@ -202,11 +202,13 @@ def _log_interval(values: torch.Tensor, design: Design, level: float) -> Interva
     unit = torch.from_numpy(design.limiting_factor.unit_of_item)
     # The usual continuity correction of 0.5: the log of a ratio with a zero count is infinite.
     total = values.sum(0) + (0.5 if bool((values.sum(0) == 0).any()) else 0.0)
+    # The differential of log(a / b) is da / a - db / b: each text's share of the log ratio.
     parts = values[:, 0] / total[0] - values[:, 1] / total[1]
     by_unit = torch.zeros(design.limiting_factor.n_units, dtype=values.dtype).index_add(
         0, unit, parts
     )
     is_never_decided = not bool(values[:, 0].any())
+    # The log of a small count has a variance of about 1 / count, here of the half decision.
     error = math.sqrt(float(by_unit.square().sum()) + (1 / 0.5 if is_never_decided else 0.0))
     # Without any change the linearised variance is 0; Wilson's upper end of 0 changes gives a
     # width.

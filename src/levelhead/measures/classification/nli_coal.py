@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from levelhead.models.lm import LM
     from levelhead.stats.designs import Design, Resample
 
+# Columns in the order of NLI_LABELS, to which `class_probabilities` sorts every model's classes.
 ENTAILMENT, NEUTRAL, CONTRADICTION = range(3)
 PARTS = nli_occupations.COAL_PARTS
 PAPER = "Anantaprayoon et al. 2024"

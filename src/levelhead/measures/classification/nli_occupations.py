@@ -207,6 +207,9 @@ class Nli(Measure):
             smooth_surrogate="net_neutral",
             closed_form_interval=constant_share_interval,
         )
+        # The paper does not say what "does not depend on gender" means over an occupation's 66
+        # pairs. All its parities times 164 are integers, so it counts occupations; strict is our
+        # reading.
         parity = replace(
             accuracy,
             name="nli_parity",
@@ -278,6 +281,8 @@ class Nli(Measure):
             role="parity",
             parity=None,
         )
+        # Dev et al.'s evaluation averages probabilities by pair of words first; decisions of single
+        # pairs would give another share.
         fraction = replace(
             net,
             name="fraction_neutral",

@@ -276,6 +276,8 @@ class Seat(Measure):
                 FrozenDict({"pooling": None, **self._layer_setting}),
                 ("words",),
                 tuple(items),
+                # A word is the mean over its contexts: Yang et al. 2025, footnote 3 ("static
+                # embedding").
                 average_answers=True,
                 notes=(note, *skip_notes),
             ),
@@ -307,6 +309,8 @@ class Seat(Measure):
         """
         lists, groups = self.words
         names = {fold_case(word): word for side in (A, B) for word in lists[side]}
+        # Each side gets the other's contexts, so that what the corpus says around the words is
+        # equal.
         matched: dict[str, list[WordContext]] = {word: [] for word in names.values()}
         for word in tuple(matched):
             for context in self._contexts.by_word[word]:

@@ -255,6 +255,8 @@ class Continuation(Measure):
             neither,
         ]
         columns = [indicator.double().sum(1) for indicator in indicators]
+        # For display: by occupation the ratio of the two groups may be 0 / 0, a share of samples
+        # never is.
         balance = (columns[0] - columns[1]) / columns[2]
         return torch.stack([balance, *columns], dim=1)
 

@@ -54,6 +54,7 @@ if TYPE_CHECKING:
 
 Protocol = Literal["auto", "nangia", "meade", "sentence", "token_mean"]
 MASKED = ("nangia", "meade")
+# Sentences differ in their number of tokens: a sum of log p would favour the shorter one.
 AVERAGED = ("meade", "token_mean")
 EQUATIONS = {
     "auto": "Nangia et al. 2020, section 3 (masked models); sum of log p (causal models)",

@@ -159,6 +159,8 @@ class Lpbs(Measure):
                 )
         settings: dict[str, object] = {"words": words}
         if self.kurita_compat:
+            # The published code reads the prior one token too early, since its index omits [CLS].
+            # Its values (1.1255, .8495 and .9572) contain this.
             settings["prior"] = "before hidden"
         lists = [side.name for side in self.resolved_targets.sides]
         notes = [f"{lists[0]} against {lists[1]}; {' less '.join(self.compared_groups)}"]

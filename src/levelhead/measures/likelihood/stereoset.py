@@ -351,6 +351,7 @@ def ending_margins(responses: Responses) -> torch.Tensor:
     elif protocol == "follows":
         scores = first
     else:
+        # 2 to the mean of log2 p orders sentences as the mean of log p does, which stays in nats.
         scores = first / second
     stereotype, anti, unrelated = scores.unbind(1)
     differences = torch.stack([stereotype - anti, stereotype - unrelated, anti - unrelated], dim=1)
@@ -406,6 +407,7 @@ def _build_queries(association: StereoSetItem, protocol: str) -> tuple[QueryArgs
 
 def _language_score(values: torch.Tensor, resample: Resample) -> torch.Tensor:
     """The language model score, of margins (mean, stereotype, anti-stereotype) over unrelated."""
+    # Stereotype and anti-stereotype count half each, as in the published scorer.
     return 100 * macro_mean((values[:, 1:] > 0).double().mean(1), resample)
 
 

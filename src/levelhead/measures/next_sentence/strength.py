@@ -41,6 +41,8 @@ def strength_scores(p: torch.Tensor) -> torch.Tensor:
     >>> [round(float(s), 4) for s in strength_scores(torch.tensor([a, b], dtype=torch.float64))]
     [0.0055, 0.9691]
     """
+    # The label is of the original; the twin of the stereotype is an anti-stereotype, hence the
+    # signs.
     return p[:, 0] - p[:, 1] - p[:, 2] + p[:, 3]
 
 

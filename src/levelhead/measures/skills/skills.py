@@ -164,6 +164,7 @@ def make_next_sentence_check(triples: Iterable[TwinTriple], responses: Responses
 def _score_next_sentence(responses: Responses) -> torch.Tensor:
     if not len(responses):
         return torch.zeros(0)
+    # Log-odds, because probabilities of next-sentence heads saturate near 1.
     odds = responses.values[..., 0] - responses.values[..., 1]
     return score_margins(odds[:, 0] - odds[:, 1], LOG_ODDS)
 
@@ -185,6 +186,7 @@ def make_group_separation_check(sides: tuple[str, str]) -> SkillCheck:
 def _score_separation(responses: Responses, sides: tuple[str, str]) -> torch.Tensor:
     rows = [i for i, item in enumerate(responses.items) if item.group in sides]
     items = [responses.items[i] for i in rows]
+    # Directions only, as in SEAT's cosines: a long vector must not dominate its group's centre.
     vectors = torch.nn.functional.normalize(responses.values[rows].double(), dim=1)
     first = torch.tensor([item.group == sides[0] for item in items])
     units = [item.units[0] for item in items]
