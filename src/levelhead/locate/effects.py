@@ -189,8 +189,7 @@ def estimate_effects(
     resampled_values = direction * resampled_values
     return AblationEffects(
         values=full_values[0] - full_values[1:],
-        # Paired: what a resample adds to the model's value it adds to a variant's, too, and
-        # cancels.
+        # Paired: what a resample adds to the model's value it mostly adds to a variant's.
         resamples=resampled_values[:, :1] - resampled_values[:, 1:],
         base=resampled_values[:, 0],
         design=design,

@@ -88,8 +88,8 @@ def integrate_masks(
             hint="use the model and the tokenizer that were read",
         )
     try:
-        # With all heads masked, all contexts of a word may become the same vector, so that SEAT has
-        # no spread and no value at the beginning of the path.
+        # Without heads a blank sees no context: all items may give the same answer, and an
+        # effect size then has no value at the beginning of the path.
         masked_value = float(
             _evaluate_at(lm, measure, responses, answer_index, local_query, components, 0.0)[0]
         )
@@ -123,7 +123,7 @@ def integrate_masks(
             scores, full_value=end_values[1], masked_value=end_values[0], n_nodes=n_nodes
         )
         # Relative to large differences only: where masks change hardly anything, rounding in
-        # float32 alone exceeds a thousandth of the difference.
+        # float32 can exceed a thousandth of the difference.
         if abs(path.gap) <= TOLERANCE * max(1.0, abs(end_values[1] - end_values[0])):
             return path
     assert path is not None  # noqa: S101

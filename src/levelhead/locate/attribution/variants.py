@@ -225,7 +225,7 @@ def _plan_tasks(
 ) -> tuple[list[Task], list[list[int]]]:
     """Shards of cells, of about as many questions as a shard of readouts has."""
     query_set = measure.queries(lm)[0]
-    # Sharded by content, not by position: cells that another run shares fall into the same shards.
+    # Sharded by content, not by position: an added item changes one shard, not all.
     cells_by_query_hash: dict[str, list[int]] = {}
     for i, cell in enumerate(cells):
         cells_by_query_hash.setdefault(content_hash([list(cell.queries)]), []).append(i)
