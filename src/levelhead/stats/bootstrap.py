@@ -287,8 +287,8 @@ def _is_at_edge(value: float, resampled_values: NDArray[np.float64]) -> bool:
 
 
 def _require_items(resample: Resample) -> Resample:
-    # Only crossed factors come here: counts multiply, so a sparse table can leave a group without
-    # items, whose mean would be NaN.
+    # Only crossed factors can fail here: counts multiply, so a sparse table can leave a group
+    # without items, whose mean would be NaN.
     if any(group.size == 0 for group in resample.groups):
         _refuse_empty()
     return resample
