@@ -168,6 +168,8 @@ def _count_differences(
         second, values=sign_factor * second.values, resamples=sign_factor * second.resamples
     )
     return {
+        # Appendix C reads these off heat maps: "fewer biased heads", "getting darker", and heads
+        # that "were originally negative" and turn positive.
         "fewer_positive": _estimate_difference(
             "fewer positive heads", _count_fewer_positive, first, second
         ),

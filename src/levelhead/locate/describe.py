@@ -119,6 +119,7 @@ def describe_map(
         measured_by: key of the measure, for such a model.
     """
     rng = inference.rng(measure.name, "relabelled maps")
+    # An MLP is a part of another size: shares of heads and layer sums would mix the two.
     if any(variant.sites[0].stream != "head_out" for variant in ablation_responses.variants):
         raise LevelheadError("a description is of heads", hint="ablate heads only")
     layer_of_head = [variant.sites[0].layer for variant in ablation_responses.variants]

@@ -53,6 +53,7 @@ def locate_distributed(
         inference: seed, resamples and level.
         context: store, which the worker must see, threads and cancellation.
     """
+    # Paths are made absolute: a worker may run in another folder.
     edit = load_options.get("edit")
     spec = {
         "model": absolute_path_str(model),

@@ -175,6 +175,7 @@ def estimate_effects(
         target_metric.per_item_values(responses).detach()
         for responses in (base_responses, *variant_responses)
     ]
+    # One item without a number would make every resample with it NaN.
     for item_values in values:
         require_values(item_values)
     direction = sign or 1

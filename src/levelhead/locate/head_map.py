@@ -130,6 +130,7 @@ class HeadMap(Record):
 
     def grid(self, field: Literal["score", "effect"] = "score") -> NDArray[np.float64]:
         """`[layers, heads]`; NaN where a head has no such number."""
+        # NaN, not 0: a head that was not ablated is no head without an effect.
         grid = np.full((self.layers, self.heads_per_layer), np.nan)
         for head in self.heads:
             value = getattr(head, field)

@@ -404,6 +404,7 @@ def _select_ablated_sites(scores: Mapping[Site, float], ablate_top: AblateTop | 
         if isinstance(ablate_top, int)
         else [*ranked[:N_BEST], *ranked[-N_WORST:]]
     )
+    # In the map's order, not by rank: `scores` and estimates are paired by position.
     selected_sites = set(selected)
     return [site for site in scores if site in selected_sites]
 

@@ -81,6 +81,7 @@ def compute_gradient_in_one_graph(
     item = answer_index.item[query_numbers]
     by_component: dict[Component, torch.Tensor] = {}
     for number, component in enumerate(components):
+        # Masks are listed batch by batch, with the components of each batch in turn.
         component_gradients = torch.cat(gradients[number :: len(components)])
         empty = torch.zeros(len(responses), *component_gradients.shape[1:], dtype=torch.float64)
         by_component[component] = empty.index_add(0, item, component_gradients)

@@ -207,6 +207,7 @@ def _make_cells(
     answer_index = index_answers(lm, measure, responses)
     queries_by_cell: dict[tuple[int, int], list[QueryArgs]] = {}
     for item, query in zip(answer_index.item.tolist(), answer_index.queries, strict=True):
+        # Only averaged contexts can be split; other items keep their questions together.
         block = block_of(query) if block_of and answer_index.query_set.average_answers else 0
         queries_by_cell.setdefault((item, block), []).append(query)
     return tuple(

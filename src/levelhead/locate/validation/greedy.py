@@ -179,6 +179,7 @@ def confirm_greedy_selection(
         inference=inference,
         name="greedy, confirm",
     )
+    # Two hypotheses on one half, so they are corrected together.
     joint, top = ablation_effects.to_estimates(["greedy, joint mask", "top, joint mask"])
     return selection.model_copy(update={"joint_effect": joint, "top_heads_effect": top})
 
@@ -193,6 +194,7 @@ def _is_significant_gain(gain: Estimate | None, alpha: float) -> TypeGuard[Estim
 def _estimate_gains(
     ablation_effects: AblationEffects, sites: Sequence[Site]
 ) -> Sequence[Estimate | None]:
+    # `to_estimates` refuses a family in which nothing changes; here, it ends the selection.
     if not np.any(ablation_effects.standard_errors > 0):
         return [None] * len(sites)
     return ablation_effects.to_estimates([head_label(site) for site in sites])

@@ -187,6 +187,7 @@ def _half_cotangents(
     blocks = item_split.discovery.blocks
     if blocks is None:
         return lambda rows: answer_index.answer_cotangents(full_cotangents, rows)
+    # `[uses]`: an item is the mean over its contexts in this half, so theirs share its cotangent.
     is_inside = torch.tensor(
         [item_split.discovery.block_of(query) in blocks for query in answer_index.queries]
     ).double()

@@ -43,6 +43,7 @@ def determine_bias_sign(
         )
     if metric.role == "utility":
         return BiasSign(sign=0, reason=f"{metric.name} is a price, not a bias")
+    # A share of equal treatment is bias where it falls.
     if metric.role == "parity":
         return BiasSign(sign=-1, reason=f"less is more bias: {metric.direction}")
     # A value that is never negative, such as |SEAT|, has one direction by construction.

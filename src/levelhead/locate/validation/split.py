@@ -84,6 +84,7 @@ class SplitHalf:
         return replace(
             responses,
             items=tuple(responses.items[i] for i in item_numbers),
+            # Averaged anew from single contexts: the stored mean is over both halves.
             values=total / owner.bincount(minlength=len(item_numbers))[:, None],
             answers=answers,
             owner=tuple(owner.tolist()),
