@@ -318,8 +318,10 @@ def _estimate_effects(
                 rows.append(_estimate(label, label_values, name, inference))
             except NotMeasurableError as error:
                 notes.append(f"{label}: no {name}: {error.problem}")
+        # Attention and margin are two questions, and so two families.
         estimates[name] = {estimate.name: estimate for estimate in holm_corrected(rows)}
     margins = estimates.get(MARGIN)
+    # Both numbers or none: the columns of one table are of the same words.
     estimated_labels = [
         label for label in estimates[ATTENTION] if margins is None or label in margins
     ]

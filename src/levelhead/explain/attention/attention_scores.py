@@ -89,6 +89,7 @@ def _word_start(encoded: EncodedText, i: int, text: str) -> int | None:
     low, high = encoded.offsets[i]
     if not re.search(r"\w", text[low:high]):
         return None
+    # A token may begin with the space before its word, so overlap counts, not the first character.
     matches = (match for match in WORD.finditer(text) if match.start() < high and match.end() > low)
     return next((match.start() for match in matches), low)
 
@@ -137,6 +138,8 @@ def _read_chunk(lm: LM, sentences: Sequence[AnnotatedSentence]) -> list[torch.Te
         for sentence, word_columns in zip(sentences, columns_or_reasons, strict=True)
         if not isinstance(word_columns, str)
     ]
+    # Value-weighted attention comes with it (Kobayashi et al. 2020): a large weight on a small
+    # value moves little.
     rows = iter(
         lm.attention_row(
             [sentence.text for sentence in readable],

@@ -247,6 +247,7 @@ def _placebo_effects(
     )
     net, _ = _estimate_subset(
         f"{weighting}: net",
+        # Paired by sentence: what any change of the word does to attention cancels.
         difference - placebo_difference,
         attention.placebo_indices,
         attention.targets,

@@ -163,6 +163,7 @@ def _read_pairs(
     """Attention in originals, counterfactuals and placebos, of all heads that are compared."""
     pairs = sampled_pairs.pairs
     controls = [None if words is None else make_placebo_sentence(pair, words) for pair in pairs]
+    # Originals, counterfactuals and placebos in one reading, taken apart by position below.
     sentences: list[AnnotatedSentence] = [pair.original for pair in pairs]
     sentences += [pair.counter for pair in pairs]
     sentences += [control for control in controls if control is not None]

@@ -139,6 +139,7 @@ def pairs_from_templates(
         for family in families
         for side in family.sides
         for word in side.words
+        # A target that leans to neither group has no stereotype to counter.
         if side.stereotyped_group in (first, second)
     ]
 

@@ -121,6 +121,7 @@ def make_counter_pair(
     # other.
     if find_word(counterpart, text):
         return "it holds the attribute's counterpart too"
+    # The counterpart may be longer or shorter, which moves a target behind it.
     shift = end - attribute_span[1] if target_span[0] > attribute_span[0] else 0
     return CounterPair(
         name,
@@ -139,6 +140,7 @@ def find_word(word: str, text: str) -> list[Span]:
     >>> find_word("men", "Men, women and men's things")
     [(0, 3), (15, 18)]
     """
+    # Lookarounds instead of \b: a word that begins or ends with a sign has no \b there.
     pattern = re.compile(rf"(?<!\w){re.escape(fold_case(word))}(?!\w)")
     return [match.span() for match in pattern.finditer(fold_case(text))]
 

@@ -112,6 +112,7 @@ def _summarise_heads(changes: Values, targets: Sequence[str]) -> _HeadSummary:
     squares = ((sums - sizes[:, None] * mean) ** 2).sum(0)
     # Cluster-robust: sentences of one target are dependent, so targets are the units.
     standard_error = np.sqrt(squares * len(sizes) / (len(sizes) - 1)) / len(changes)
+    # With one target that changes, a flip of its sign leaves |t| as it is: p would be 1.
     is_nonzero = np.abs(sums) > ROUNDING * np.abs(sums).max(0)
     return _HeadSummary(mean, standard_error, sums, is_nonzero.sum(0) > 1)
 

@@ -70,6 +70,7 @@ def permute_head_groups(
     count = biased.sum()
     weights = np.where(permuted, 1 / count, -1 / (len(sites) - count))
     null = weights @ means
+    # Without a layer of both groups, labels have nothing to exchange, and p would be 1.
     if is_constant(null):
         raise NotMeasurableError(
             "no layer has heads of both groups that change: their labels cannot be permuted",

@@ -105,6 +105,7 @@ def compute_contrasts(
         ks: the k of the paper's own numbers.
     """
     queried_kinds = dict.fromkeys(item.kind for item in answers.items)
+    # The factorial's cells are another family, which `compute_factorial_effects` corrects.
     kinds = [kind for kind in EXPECTED_VERDICTS if kind in queried_kinds]
     kinds += [
         kind
@@ -188,6 +189,7 @@ def matches_paper_direction(
     The paper expects something of a stereotype: where the model prefers the other group than the
     one that dominates an occupation, there is none to enhance or to mitigate.
     """
+    # Neither supports nor contradicts the paper: "no" would count a lack of evidence against it.
     if verdict in ("undecided", "no base preference") or not expected or base.value < 0:
         return "undecided"
     return "yes" if verdict in expected else "no"
@@ -342,6 +344,8 @@ def _mean_log_ratio(
         name: [word.log_ratio for word in shared if word.is_dominating == dominating]
         for name, shared in shared_words.items()
     }
+    # Words are the items and occupations the clusters: an occupation with many shared words is one
+    # unit.
     names = [name for name, ratios in ratios_of.items() for _ in ratios]
     ratios = torch.tensor(
         [ratio for occupation_ratios in ratios_of.values() for ratio in occupation_ratios]

@@ -75,6 +75,7 @@ def compute_factorial_effects(answers: BatteryResponses, inference: Inference) -
     sides = [
         answers.items[next(iter(row_of_kind.values()))].group for row_of_kind in complete.values()
     ]
+    # Within the dominating group, because `MARGIN` compares the two groups of occupations.
     design = clustered_design(list(complete), name="occupations", within=sides)
 
     def estimate_contrast(name: str, values: torch.Tensor) -> Estimate:

@@ -138,6 +138,7 @@ def compute_knowledge(
 ) -> KnowledgeResult:
     """All numbers of what a model said. No forward is run."""
     notes = [*answers.responses.notes]
+    # Both need the published prompts; without them, the other results stand.
     effects = shares = None
     try:
         effects = compute_factorial_effects(answers, inference)
@@ -152,7 +153,7 @@ def compute_knowledge(
         compute_contrasts(answers, inference),
     )
     inference_95 = with_95_level(inference)
-    # Claims are judged at 95%, whatever the level of the printed intervals.
+    # Claims are decided at 95%, whatever the level of the printed intervals.
     contrasts_95 = (
         contrasts if inference_95 == inference else compute_contrasts(answers, inference_95)
     )

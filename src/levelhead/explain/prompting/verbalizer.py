@@ -78,6 +78,8 @@ def add_prevalent_words(
         )
     first, second, _ = cloze.verbalizer(lm)
     prompt_format = choose_prompt_format(lm, cloze.form, cloze.separator)
+    # By word, then by occupation: the probability where the first and where the second group is
+    # named.
     mass: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(lambda: [0.0, 0.0]))
     for prompt, top_words in zip(
         naming_prompts,
@@ -115,6 +117,7 @@ def add_prevalent_words(
 def _likelier_group(masses: list[list[float]], ratio: float) -> int | None:
     """The group a word is likelier with, if enough occupations agree (two of three, and three)."""
     sides = [0 if first / (first + second) > ratio else 1 for first, second in masses]
+    # The side of the total is not enough: one occupation with a large probability could decide it.
     totals = [sum(column) for column in zip(*masses, strict=True)]
     group = 0 if totals[0] / sum(totals) > ratio else 1
     n_agreeing = sides.count(group)
