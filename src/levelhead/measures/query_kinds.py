@@ -155,6 +155,7 @@ def make_text_score_query(
     )
     by_token = settings.get("by") == "token"
     span_options = {"spans": None, "positions_by_text": spans} if by_token else {"spans": spans}
+    # The number of scored tokens is a second column: values are sums, and some protocols average.
     query, counts = build_scored(lm, [str(row[0]) for row in rows], **span_options)
     return _require_known_words(lm, query)._replace(extra_columns=torch.tensor(counts)[:, None])
 
@@ -195,6 +196,7 @@ class SampledText(NamedTuple):
         ):
             generated = [
                 fold_case(token.text)
+                # Models write typographic apostrophes; word lists have plain ones.
                 for token in tokenize_words(continuation.text.replace("\u2019", "'"))
             ]
             # "she's" counts as "she"; refusals keep their clitics, because phrases contain them.

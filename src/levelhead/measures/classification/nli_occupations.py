@@ -208,8 +208,8 @@ class Nli(Measure):
             closed_form_interval=constant_share_interval,
         )
         # The paper does not say what "does not depend on gender" means over an occupation's 66
-        # pairs. All its parities times 164 are integers, so it counts occupations; strict is our
-        # reading.
+        # pairs. All its parities times 164 are integers, so it counts occupations; strict is the
+        # default here.
         parity = replace(
             accuracy,
             name="nli_parity",

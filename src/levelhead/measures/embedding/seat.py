@@ -487,6 +487,8 @@ class Seat(Measure):
         for count in CONTEXT_COUNTS:
             # Beyond the longest list, more contexts would repeat the same value.
             if count <= order.max() + 1:
+                # The first contexts of every word, so that each point of the curve adds to the one
+                # before.
                 fewer = _average_contexts(responses, order < count)
                 curve.append(
                     estimate(

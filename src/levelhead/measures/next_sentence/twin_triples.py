@@ -44,7 +44,7 @@ class TwinTripleMeasure(Measure):
     """User's triples; None: the enhanced StereoSet."""
     part: Part = "all"
     """Part of the enhanced StereoSet: dev (234 pairs), test (749) or all."""
-    # Dawkins et al. 2024 leave out "the long tail of triple pairs with s = 0" in the average.
+    # Dawkins et al. 2024, section 2: the top 10%, without the long tail of pairs whose s is near 0.
     top: float = 0.1
     """Share of the largest items that the primary metric averages."""
     rounding: Rounding = "round"

@@ -111,6 +111,7 @@ def multiverse(
     lm: LM,
     measure: Measure,
     *,
+    # Fewer than for one measure, because every specification is resampled.
     inference: Inference = Inference(resamples=499, permutations=999),
     context: RunContext = RunContext(),
 ) -> Multiverse:
