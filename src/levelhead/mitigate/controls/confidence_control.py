@@ -74,6 +74,7 @@ def fit_temperature(base: Responses, edited: Responses) -> float:
     A ratio of the two means, since a temperature divides every log-odds alike.
     """
     before, after = (float(_log_odds(responses).abs().mean()) for responses in (base, edited))
+    # Written with `not` so that NaN is refused too.
     if not after > 0 or not before > 0:
         raise NotMeasurableError(
             f"the mean |log-odds| is {before:.3g} before and {after:.3g} after the edit: a model "

@@ -53,6 +53,7 @@ if TYPE_CHECKING:
     from levelhead.models.lm import LM
     from levelhead.models.sites import Site
 
+# Pairs of texts that differ, but in nothing that is about a group: two names are of one group.
 PLACEBO_CONTRASTS: tuple[Placebo, ...] = ("tense", "number", "names")
 TEXT_PAIR_QUERIES = ("follows", "classify", "rate")
 """Verbs whose question is a text or a pair; that of others begins with its text."""
@@ -179,6 +180,7 @@ def evaluate_with_placebos(
             f"{variant} acts behind all that {measure.name} reads",
             hint="judge it by a measure that it can change",
         )
+    # In the order of `sets`: the setting itself comes first.
     edited, *placebo_responses = responses.variants.values()
     confidence_control = None
     if has_two_classes(responses.base):
@@ -286,6 +288,7 @@ def collect_running_texts(queries: QuerySet, rng: np.random.Generator) -> list[t
             texts.add(tuple(map(str, args)))
             continue
         text = str(args[0])
+        # "put" names its word in each question, the other kinds name all words in the settings.
         words = args[1:2] if queries.query_kind == "put" else queries.settings.get("words", ())
         if MASK in text and isinstance(words, tuple) and words:
             text = text.replace(MASK, str(words[rng.integers(len(words))]))

@@ -447,6 +447,7 @@ def _significant_shares(
     """The shares of placebos that a paired test calls an effect, and a gain."""
     count = len(gains.values)
     idle = int((gains.standard_errors == 0).sum())
+    # Any edit would gain more than placebos without effect.
     if idle == count:
         raise NotMeasurableError(
             "no placebo changes the measure: they are no control",

@@ -121,6 +121,7 @@ def _rank_statistics(
     best, best_on_test = (
         np.argsort(-gains, axis=1, kind="stable")[:, :count] for gains in (dev, test)
     )
+    # `[rows, settings]` each: which settings are among the best in each resample.
     is_best, is_best_on_test = np.zeros((2, *dev.shape), dtype=bool)
     np.put_along_axis(is_best, best, True, axis=1)
     np.put_along_axis(is_best_on_test, best_on_test, True, axis=1)

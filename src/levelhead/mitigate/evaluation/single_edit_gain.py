@@ -39,6 +39,7 @@ def bias_reduction(
     """
     measure.check(lm)
     responses = read_variant_responses(lm, measure, {EDIT: tuple(edits)}, context=context)
+    # A gain of 0 would read as an edit that does not help, not as one that was never seen.
     if responses.unaffected_variants:
         raise LevelheadError(
             f"the edit acts behind all that {measure.name} reads: it cannot change it",

@@ -127,6 +127,8 @@ def compute_sweep_report(responses: VariantResponses, *, inference: Inference) -
     changes = resamples.effects(sign=-1).to_estimates(
         [f"change of {metric.name}"] * len(responses.variants), unit=metric.unit
     )
+    # The base's value is of all its items; the rows below are of those that all settings could
+    # read.
     base = estimate(
         inference,
         metric,

@@ -151,6 +151,7 @@ def best_within_limit(
     names: Sequence[str], gains: NDArray[np.float64], is_affordable: NDArray[np.bool_]
 ) -> str | None:
     """The first of the largest gains among the cheap ones, if it is one."""
+    # The index stays that of `names`, and argmax takes the first of equal gains.
     affordable_gains = np.where(is_affordable, gains, -np.inf)
     index = int(affordable_gains.argmax())
     # The best of settings that all do harm is not chosen.
@@ -171,6 +172,7 @@ def within_cost_limit(
             )
         return np.ones(len(names), dtype=np.bool_)
     for name in names:
+        # A forgotten setting must not pass as one whose cost is fine.
         if name not in utility.variants and name not in utility.unaffected_variants:
             raise UnknownNameError("setting with a price", name, utility.variants)
     if max_utility_loss is None:

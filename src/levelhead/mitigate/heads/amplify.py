@@ -134,6 +134,7 @@ def amplify(
     grid = [
         (count, factor) for count, factor in product(head_counts, factors) if count <= len(negative)
     ]
+    # Masking is variant 0: the gain to compare with, and the limit of the cost.
     variants = [AblationVariant(head_map.top(k))]
     variants += [AblationVariant(negative[:count], factor) for count, factor in grid]
 
@@ -169,6 +170,7 @@ def amplify(
             heads=tuple(map(head_label, variant.sites)),
             factor=float(variant.factor or 0.0),
             gain=gains.reduction_on_discovery(i),
+            # The cost's formula is larger where the model is worse, so its reduction is a saving.
             cost=-costs.reduction_on_discovery(i),
         )
         for i, variant in enumerate(variants)
@@ -193,6 +195,8 @@ def amplify(
         chosen=scalings[best],
         gain=gains.estimate_reduction((None, best), inference, "gain of amplifying"),
         cost=costs.estimate_reduction((best, None), inference, "price of amplifying"),
+        # Paired, on the same resamples: two separate intervals could overlap and the gains still
+        # differ.
         difference=gains.estimate_reduction(
             (0, best), inference, "gain of amplifying less that of masking"
         ),

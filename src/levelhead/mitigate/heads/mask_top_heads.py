@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from levelhead.models.lm import LM
 
 HeadSelection = Literal["top", "bottom", "positive", "random"]
+# The paper's one set of each size does not show how much random sets differ.
 RANDOM_SETS = 5
 """Random sets of each size; the paper has one."""
 RANDOM_HEAD_SETS = "random head sets"
@@ -160,6 +161,7 @@ def compare_masked_heads(
     ]
     rows = [reader.mask(name, mask_heads(sites)) for name, sites in selections]
     for size in (k, "all"):
+        # Random sets as large as both masks, because an effect grows with the number of heads.
         sets = [select_heads(head_map, "random", size, rng=rng) for _ in range(n_random_sets)]
         masked_sets = [
             reader.mask(f"random {len(random_sites)}", mask_heads(random_sites))
@@ -190,6 +192,8 @@ def measure_masking_curves(
     """Other measures with the first 0, 5, 10 ... heads of a map masked, up to all positive ones."""
     head_map.require_same_model(lm)
     positive = head_map.positive_heads()
+    # As in Table 3, where the smallest LPBS is not that of all 45 heads: the end alone would
+    # mislead.
     counts = [*range(step, len(positive), step), len(positive)]
     curves = []
     for name, measure in measures:

@@ -185,6 +185,7 @@ def concept_removal(
         on_step: callback that receives the stage, the steps done and the total.
     """
     _forbid_fitted_words(pairs, fitted_on)
+    # Narrower bounds would call a group removed, or hidden, on less evidence.
     if inference.level < LEVEL:
         raise LevelheadError(
             f"bounds of level {inference.level:g} show little", hint=f"give {LEVEL} or more"
@@ -208,6 +209,8 @@ def concept_removal(
             f"the edit changes nothing at {', '.join(map(str, probed_sites))}",
             hint="read a site at or behind the edit",
         )
+    # Words that share a counterpart are one unit, or training would hold the other side of test
+    # words.
     units = assign_word_units(readable_pairs)
 
     def _probe_site(site_vectors: tuple[torch.Tensor, torch.Tensor], label: str) -> ProbeReport:
@@ -336,6 +339,7 @@ def _label_pairs(
     contexts = [pair.id.partition(": ")[2] for pair in pairs]
     return label_vectors(
         torch.cat(sides).numpy(),
+        # All first texts, then all second ones, as `torch.cat(sides)` has them.
         [True] * len(pairs) + [False] * len(pairs),
         units * 2,
         contexts=contexts * 2,

@@ -227,6 +227,8 @@ def _auc(true: PairwiseWins, null: Floats, inference: Inference, probe: str) -> 
 
 def _standard_error(wins: PairwiseWins, inference: Inference, name: str) -> float:
     """The standard error over resampled words, with their scores held fixed."""
+    # Every resample would have one value, which `bootstrap` refuses; the interval has a formula for
+    # it.
     if wins.has_no_spread:
         return 0.0
     words = len(wins.n_compared)

@@ -103,6 +103,7 @@ class PairwiseWins(NamedTuple):
     @property
     def has_no_spread(self) -> bool:
         """Whether every word gives the same AUC against every other: nothing is left to chance."""
+        # Both orders: a word against another's twin, and the other against this one's.
         is_compared = (self.n_compared + self.n_compared.T) > 0
         return is_constant(
             ((self.wins + self.wins.T)[is_compared])

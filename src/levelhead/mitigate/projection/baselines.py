@@ -65,6 +65,7 @@ def sentence_debias(
     """
     rows, _, resolved_pooling = _activations(lm, pairs, site, pooling)
     lengths = rows.norm(dim=1, keepdim=True)
+    # A vector of length 0 cannot be brought to length 1, and NaN would spread to all directions.
     if not bool((lengths > 0).all()):
         raise NotMeasurableError(
             f"a text has an activation of length 0 at {site}",
@@ -124,6 +125,7 @@ def inlp(
         seed: which half of the units the probes are tried on.
     """
     rows, labels, resolved_pooling = _activations(lm, pairs, site, pooling)
+    # Both texts of a pair belong to its unit, so neither half knows the other text of a word.
     units = [pair.unit for pair in pairs for _ in range(2)]
     basis = inlp_directions(rows, labels, units, max_rounds=max_rounds, seed=seed, where=str(site))
     return (Projection(site, basis, tokens=_edited_tokens(site, resolved_pooling)),)

@@ -69,6 +69,7 @@ class ProjectionConfig(Record):
     @model_validator(mode="after")
     def _check_complete(self) -> Self:
         groups = EDIT_POINTS[self.edit_point]
+        # A level names all sites after it, so a part too many is as wrong as one too few.
         for group in ("penultimate", "last"):
             if (getattr(self, group) is None) == (group in groups):
                 raise ValueError(

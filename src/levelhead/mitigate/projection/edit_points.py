@@ -138,11 +138,14 @@ def resolve_config(
                 hint="leave out weighted and n_components, or name a level alone",
             )
         return edit_point
+    # None is the default, which is weighted: section 5 finds that a hard projection at sent costs
+    # accuracy.
     weighted, n_components = weighted is not False, 1 if n_components is None else n_components
     if n_components not in (1, 2):
         raise LevelheadError(f"{n_components} dimensions", hint="take 1 or 2")
     resolved_point, step = (
         resolve_edit_point(lm, edit_point),
+        # The index is 2 n + c, with the paper's c one less than the number of dimensions.
         ALL_STEPS[2 * weighted + n_components - 1],
     )
     if resolved_point == "sent" and n_components > 1:

@@ -117,6 +117,7 @@ def subspace_stability(
             on the same resamples.
     """
     readable_pairs, dropped = drop_unreadable_pairs(lm, pairs)
+    # Centring takes one dimension away, so one pair more is needed.
     if any(size < n_components + centered for size in sizes):
         raise LevelheadError(
             f"{min(sizes)} pairs cannot span {n_components} dimensions",

@@ -133,6 +133,7 @@ def select_prompt_prefix(
         candidates_per_size=candidates_per_size,
         seed=inference.seed,
     )
+    # One control per size: more text changes more, whatever it says.
     controls = {size: unrelated_prefix(size) for size in prefix_sizes}
     train_answers = evaluator.read(
         [*split.train, *(p for prefix in prefixes for p in with_prefix(prefix, split.train))]
@@ -205,11 +206,13 @@ class _PrefixEvaluator:
             [queries],
             context=self.context,
         )
+        # A sentence missing behind one prefix only would make the means differ by their sentences.
         if responses.dropped:
             raise NotMeasurableError(
                 f"a plain sentence cannot be read: {responses.dropped[0][1]}",
                 hint="the price is not known without them: use a model whose vocabulary has them",
             )
+        # By token, so that long sentences do not dominate the mean.
         per_token = responses.values[:, 0, 0] / responses.values[:, 0, 1]
         kinds = dict.fromkeys(item.kind for item in responses.items)
         return {
@@ -258,6 +261,7 @@ def _gain(
     """|base| - |with it|, both resampled together."""
     where = answers.rows_of_kind(prefix.name)
     metric = replace(MARGIN, name=name, aggregate=_parity_gain)
+    # `[occupations, 2]`: without the prefix and with it.
     both = torch.stack([answers.base_margin[where], answers.margin[where]], dim=1)
     return estimate(inference, metric, both, answers.design(prefix.name))
 
@@ -271,6 +275,7 @@ def _gain_over_unrelated(
         for source in (control, prefix)
     )
     names = [name for name in control_rows if name in prefix_rows]
+    # `[occupations, 2]`, as in `_gain`: what is subtracted is the control instead of the base.
     rows = torch.tensor([[control_rows[name], prefix_rows[name]] for name in names])
     sides = [answers.items[prefix_rows[name]].group for name in names]
     design = clustered_design(names, name="occupations", within=sides)
@@ -301,6 +306,7 @@ def _report_selection(
     answers = evaluator.read(
         [*held_out, *with_prefix(prefix, held_out), *with_prefix(control, held_out)]
     )
+    # A prefix may fit the wording by which it was chosen, not the occupations.
     reworded = reword_prompts(held_out)
     reworded_answers = evaluator.read([*reworded, *with_prefix(prefix, reworded)])
     gain = _gain(answers, prefix, inference, "gain")
@@ -397,6 +403,7 @@ def _compare_continuations(
         lexicon=evaluator.cloze.lexicon,
         groups=evaluator.cloze.groups,
     )
+    # The same occupations, seed and number of samples: only the prefix differs.
     prefixed = replace(unprefixed, template=f"{prefix.text} The {OCCUPATION} said that")
     all_responses = [
         continuation.read(evaluator.lm, context=evaluator.context)[0]

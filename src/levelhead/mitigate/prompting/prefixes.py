@@ -103,6 +103,7 @@ def make_prefix_candidates(
             [prompt for prompt in frame_prompts if prompt.majority_group == group]
             for group in dict.fromkeys(prompt.majority_group for prompt in frame_prompts)
         ]
+        # Without replacement, and half for each side: the smaller side limits the size.
         max_size = 2 * min(map(len, sides))
         if max(prefix_sizes) > max_size:
             raise LevelheadError(

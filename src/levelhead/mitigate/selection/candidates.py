@@ -180,6 +180,7 @@ def mask_candidates(
         raise LevelheadError(f"masks of {list(sizes)} heads", hint="give numbers such as 1, 3, 5")
     rank = _by_gradient if head_ranking == "gradient" else _by_ablation
     try:
+        # Without a ranking there are no masks to try, but there are still projections.
         scores, notes = rank(lm, measure, context)
     except NotMeasurableError as error:
         return EditCandidates((), notes=(f"no head is ranked: {error.problem}",))
@@ -245,6 +246,7 @@ def _cotangents(measure: Measure, responses: Responses) -> torch.Tensor:
     values = responses.values.clone().requires_grad_()
     item_values = metric.per_item_values(replace(responses, values=values))
     bias = bias_aggregate(metric)(item_values, measure.design(responses, metric).full_sample)
+    # Through |value - parity|: the derivative has the sign of the model's own bias.
     (cotangents,) = torch.autograd.grad(bias, values)
     return cotangents
 
@@ -270,6 +272,7 @@ def _by_ablation(
     for site in _heads(lm):
         try:
             scores[site] = base - bias(variant_responses.variants[head_label(site)])
+        # KeyError: a mask that cannot change any answer has no responses.
         except (KeyError, NotMeasurableError) as error:
             notes.append(
                 f"head {head_label(site)} is not ranked: {getattr(error, 'problem', 'no effect')}"

@@ -186,6 +186,7 @@ def select_edit_for_task(
         "sizes": list(sizes),
         "threads": context.threads,
     }
+    # First of all: an overlap makes everything after it worthless.
     notes = forbid_dev_test_overlap(lm, task)
     candidates = projection_candidates(lm, pairs, paper_rules=paper_rules).merge(
         mask_candidates(lm, task.bias, head_ranking=head_ranking, sizes=sizes, context=context)
@@ -193,6 +194,7 @@ def select_edit_for_task(
     selector = Selector(
         inference,
         worse,
+        # One limit only: an amount replaces the share.
         None if max_utility_loss is not None else min_utility_kept,
         max_utility_loss,
     )
@@ -229,6 +231,7 @@ def select_edit_for_task(
         provenance=_provenance(lm, task, pairs, inference, settings),
         measured_by=task.bias.measure_key(lm),
     )
+    # Unconfirmed edits are not handed out: nobody can apply them by accident.
     return EditSelection(
         report, candidates.edits[name] if name is not None and is_confirmed else ()
     )

@@ -115,6 +115,7 @@ def select_on_dev(
     """
     names = variant_names(dev)
     notes = _forbid_dev_test_overlap(dev, test)
+    # Of the unedited model on test: without a bias there, no setting could mitigate any.
     base = estimate_base_effect(test.measure, test.base, inference=inference)
     if has_no_effect(base):
         notes = (*notes, f"{NO_EFFECT} on test ({base}): no gain can be shown to be mitigation")

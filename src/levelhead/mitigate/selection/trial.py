@@ -86,6 +86,7 @@ class Selector(NamedTuple):
         self, candidates: EditCandidates, bias: CandidateResponses, utility: CandidateResponses
     ) -> tuple[tuple[CandidateResult, ...], DroppedBySource]:
         """Every candidate's gain, bound and loss; and what was dropped."""
+        # A candidate without a cost cannot be chosen, and would only widen the joint bounds.
         names = [name for name in bias.responses.variants if name in utility.responses.variants]
         gains: dict[str, tuple[Estimate | None, float]] = {}
         dropped: tuple[DroppedItem, ...] = ()
@@ -95,6 +96,7 @@ class Selector(NamedTuple):
             metric = bias.responses.measure.primary_metric
             estimates = (
                 effects.to_estimates([f"gain of {name}" for name in names], unit=metric.unit)
+                # `to_estimates` refuses a family in which nothing changes.
                 if (effects.standard_errors > 0).any()
                 else (None,) * len(names)
             )
@@ -177,6 +179,7 @@ class Selector(NamedTuple):
         """
         if not isinstance(responses.measure, ControlledDifference):
             return np.full(len(names), np.inf)
+        # The excess over placebos also falls if placebos flip more, which helps no group.
         part = responses.measure.uncontrolled_metric
         all_responses, _ = keep_common_items(
             [responses.base, *(responses.variants[name] for name in names)]

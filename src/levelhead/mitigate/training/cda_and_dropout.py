@@ -229,6 +229,7 @@ def _sample_rows(
         if isinstance(result, str):
             left_out[result] += 1
         else:
+            # A twin right behind its text, so that a short training has seen as many of each.
             rows += result
             texts += 1
     if not rows:
