@@ -27,6 +27,8 @@ import tomllib
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
+from scipy.optimize import linear_sum_assignment
 from typer.main import get_command
 from typer.testing import CliRunner
 
@@ -137,16 +139,13 @@ def _align(new: object, old: object, where: str, seen: dict[str, set[str]]) -> N
 
 
 def _paired_keys(new: dict[str, object], old: dict[str, object]) -> list[tuple[str, str]]:
-    """Keys of the two sides that hold the most alike, each used once."""
+    """Keys of the two sides, each used once, so that as much as possible is alike."""
     added, gone = sorted(new.keys() - old.keys()), sorted(old.keys() - new.keys())
-    pairs = []
-    for old_key in gone:
-        if not added:
-            break
-        best = max(added, key=lambda key: _likeness(new[key], old[old_key]))
-        added.remove(best)
-        pairs.append((old_key, best))
-    return pairs
+    likeness = [[_likeness(new[new_key], old[old_key]) for new_key in added] for old_key in gone]
+    shape = (len(gone), len(added))  # also where one side has none
+    # Not the best match of each in turn: that leaves the last keys with what nobody took.
+    rows, columns = linear_sum_assignment(np.reshape(likeness, shape), maximize=True)
+    return [(gone[row], added[column]) for row, column in zip(rows, columns, strict=True)]
 
 
 def _likeness(new: object, old: object) -> float:
