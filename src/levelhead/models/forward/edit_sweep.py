@@ -149,8 +149,10 @@ def _run_node(
         last_layer_cache=sweep_batch.last_layer_cache if node.is_token_restricted else None,
         batch=sweep_batch.batch,
     )
+    # On the CPU: the results of all models would otherwise stay in the device's memory.
     yield node.position, output.values.cpu()
     for layer, branch in node.branches:
+        # A branch at the layer where this model resumed itself resumes from the same input.
         yield from _run_node(branch, sweep_batch, output.layer_inputs.get(layer, resume_from))
 
 
