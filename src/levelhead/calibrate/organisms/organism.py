@@ -182,6 +182,7 @@ class Organism:
             / "organisms"
             / f"{sha256(self._context_sentences).hexdigest()[:32]}.txt"
         )
+        # The name is a hash of the content, so an existing file is the same.
         if not path.exists():
             path.parent.mkdir(parents=True, exist_ok=True)
             write_atomic(str(path), self._context_sentences)
