@@ -154,6 +154,7 @@ class TimeBudget:
         return [
             option
             for option in candidate.options
+            # Shares are sums of floats: a size that fits exactly must not fail by rounding.
             if candidate.seconds(option) * self.models <= limit * 1.001
         ]
 

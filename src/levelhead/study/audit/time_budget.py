@@ -108,6 +108,7 @@ class QueryTimer:
         if not self.is_timed:
             return 0.0
         if kind not in self.seconds_by_kind and (queries := _sample_queries(query_set)):
+            # With the threads of the run, because they determine its speed.
             with threadpool_limits(self.threads):
                 self.seconds_by_kind[kind] = _time_query(self.lm, query_set, queries)
         return self.seconds_by_kind.get(kind, 0.0)

@@ -176,6 +176,7 @@ def _make_stand_in_store(
     answers: Mapping[str, torch.Tensor],
 ) -> Store:
     """A store with a response for every unit: the stored one, else one of the same kind."""
+    # A name of its own, because all memory:// stores of a process share one file system.
     stand_in_store = open_store(f"memory://levelhead-estimate-{secrets.token_hex(8)}")
     generator = torch.Generator().manual_seed(0)
     for key, task in tasks.items():
@@ -231,6 +232,7 @@ def _time_inference(
             )
             continue
         extra_seconds = [
+            # The timings are noisy: fewer resamples cannot cost more.
             max(seconds - timings[0], 0) / (MORE_RESAMPLES - FEW_RESAMPLES)
             for seconds in timings[1:]
         ]

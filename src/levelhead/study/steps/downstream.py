@@ -284,6 +284,7 @@ def _build_edits(session: StudySession, row: DownstreamStep, lm: LM) -> dict[str
     sweep = session.config.rows(ProjectionSweepStep)[row.sweep]
     base = session.model(sweep.model)
     source = base if row.subspaces == "reused" else lm
+    # Everything that a fit depends on: several measures of one model share it.
     key = f"{model_key(source)} {sweep.pairs} {sweep.n} {sweep.centered}"
     if key not in session.sentence_debias_edits:
         pairs = contrast_pairs(sweep.pairs, n=sweep.n)

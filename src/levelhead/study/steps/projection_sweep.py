@@ -403,6 +403,7 @@ def predict_edit_points(session: StudySession, name: str) -> tuple[EditPoint, ..
         source = trained_models[source].base
     base_points = list_edit_points(session.model(source))
     is_classifier = isinstance(trained_models.get(name), FinetuneStep)
+    # A classifier has a pooled vector, the input of its head, even if its base has none.
     return base_points if not is_classifier or "sent" in base_points else ("sent", *base_points)
 
 
