@@ -39,11 +39,13 @@ SINGLE_SEGMENT_ONE_IN = 4
 IGNORED_LABEL = -100
 """A label that losses pass over."""
 CPU_TRAINING_ARGUMENTS: dict[str, Any] = {
+    # GPU kernels may add in any order, and the weights would differ in their last bits.
     "use_cpu": True,
     "report_to": [],
     "disable_tqdm": True,
     "logging_strategy": "no",
     "save_strategy": "no",
+    # Items of these data sets are numbers, without columns to remove.
     "remove_unused_columns": False,
     "dataloader_pin_memory": False,
     "bf16": False,
