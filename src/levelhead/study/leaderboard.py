@@ -111,6 +111,8 @@ class Leaderboard(Record):
         }
         return {
             name: (
+                # After the models that are certainly nearer, before those that are certainly
+                # farther.
                 1 + sum(other[1] < distance[0] for other in distances.values()),
                 len(distances) - sum(other[0] > distance[1] for other in distances.values()),
             )

@@ -131,6 +131,7 @@ class StudySession:
 
     def progress_callback(self, description: str) -> Callable[[int, int], None]:
         """A callback for the finished and total number of training steps."""
+        # Started by the first call: a resumed training begins with steps that are done.
         start: list[tuple[float, int]] = []
 
         def report(done: int, total: int) -> None:

@@ -135,6 +135,7 @@ class TimeBudget:
                 )
                 for candidate in remaining
             }
+            # An empty list means that not even the smallest sample fits.
             if all(options.values()):
                 return {name: affordable[0] for name, affordable in options.items()}
             unaffordable = [

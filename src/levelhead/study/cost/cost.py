@@ -78,6 +78,7 @@ def estimate_cost(
     with threadpool_limits(context.threads):
         measure_plans = [_plan_measure(lm, measure, context.threads) for measure in measures]
         store = open_store(lm.response_store(context.store))
+        # By key: units that several measures share are computed once.
         tasks = {
             task.key: task
             for measure_plan in measure_plans
@@ -163,6 +164,7 @@ def _time_batches(lm: LM, batches: Sequence[_Batch]) -> tuple[float, dict[str, t
         sizes.append(batch.padded)
         seconds.append(time.perf_counter() - started_at)
     sizes, seconds = sizes[1:], seconds[1:]
+    # A line: the fixed time of a batch, and the time per padded token.
     slope, start = np.polyfit(sizes, seconds, 1) if len(set(sizes)) > 1 else (0.0, np.mean(seconds))
     if slope < 0 or start < 0:  # too few or too noisy batches for a line: proportional to tokens
         slope, start = sum(seconds) / sum(sizes), 0.0

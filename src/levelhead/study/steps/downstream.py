@@ -205,6 +205,7 @@ def run_downstream_step(session: StudySession, name: str) -> DownstreamReport:
         ]
         variants_by_model = [tuple(_build_edits(session, row, lm)) for lm in (base, *models)]
         all_variants = tuple(dict.fromkeys(name for names in variants_by_model for name in names))
+        # Only settings that are measurable in every model: rows and columns form a full table.
         names = tuple(
             variant
             for variant in all_variants

@@ -139,6 +139,7 @@ def run_glue_step(session: StudySession, name: str, task_name: str) -> GlueMaski
     }
     base, measure = session.model(source), GlueTask(task=task_name, part="dev")
     for set_name, sites in sets.items():
+        # A generator for each set: its random heads do not depend on the other sets.
         rng = session.inference.rng("random heads", set_name)
         random_sets = [
             sample_random_heads(sites, base.layout.heads, rng=rng) for _ in range(row.random)
@@ -181,6 +182,7 @@ def run_glue_step(session: StudySession, name: str, task_name: str) -> GlueMaski
         of_sets = replace(
             mean, full=mean.full[:n_reported], resamples=mean.resamples[:, :n_reported]
         )
+        # Shape [sets, random]: the random heads follow the sets, in their order.
         random = mean.full[n_reported:].reshape(len(sets), row.random).tolist()
         return GlueMaskingResult(
             task=task_name,

@@ -318,6 +318,7 @@ def run_pair_budget_step(session: StudySession, name: str) -> PairBudgetCurve:
         lm, measure = session.model(row.model), session.measure(row.test_measure)
         sets = {}
         for size in row.pair_counts or ():
+            # Smaller selections of pairs are part of larger ones (`contrast_pairs`).
             fitted = fit_subspaces(lm, contrast_pairs(row.pairs, n=size), centered=row.centered)
             sets[str(size)] = build_edits(lm, setting, fitted)
         responses = read_variant_responses(lm, measure, sets, context=session.context)
