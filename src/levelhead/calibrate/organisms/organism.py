@@ -101,6 +101,8 @@ class Organism:
             "recipe": asdict(self.train_config)
             | {"visible_head": list(self.train_config.visible_head or ())},
             "texts_sha256": content_hash(self.texts),
+            # Another source may train other weights. Even a new comment in that file trains all
+            # organisms again.
             "training_sha256": file_hash(from_scratch.__file__),
             "versions": dict(installed_versions()) | {"accelerate": version("accelerate")},
             "machine": describe_machine(),

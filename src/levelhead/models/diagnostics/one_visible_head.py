@@ -172,7 +172,7 @@ class _VisibilityHooks:
                 hint="pass input_ids, and use_cache=False when generating",
             )
         hidden = torch.tensor(self.visible_head.hidden, device=ids.device)
-        # A new count: layers of a shared module are told apart by their calls in this pass.
+        # A new count: the calls in this pass distinguish the layers of a shared module.
         self.batch.hidden, self.batch.calls = torch.isin(ids, hidden), count()
         self.batch.positions = self.choose_heads(is_training=module.training)
 

@@ -79,7 +79,6 @@ def train_classifier(
             ],
         )
         trainer.dropout = config.dropout
-        # With its bars disabled, the Trainer prints to standard output, where results go.
         trainer.remove_callback(transformers.PrinterCallback)
         trainer.train(resume_from_checkpoint=latest_checkpoint(work_folder))
     return model
@@ -115,7 +114,6 @@ def _freeze_masked_heads(layout: ModelLayout, edits: Sequence[Edit]) -> None:
         columns = cast("torch.Tensor", layout.head_columns("head_out", site.layer))[site.head]
         gradient_mask = torch.ones_like(weight)
         (gradient_mask.T if is_transposed(linear) else gradient_mask)[:, columns] = 0
-        # Bound as a default: all closures would share the mask of the last site.
         weight.register_hook(lambda gradient, gradient_mask=gradient_mask: gradient * gradient_mask)
 
 
@@ -139,7 +137,6 @@ def compute_classification_loss(
     model: Any, inputs: dict[str, Any], *, dropout: bool
 ) -> torch.Tensor:
     """Compute the mean negative log-probability (natural) of labels, or squared error of scores."""
-    # Removed, because with labels the model would also compute a loss of its own.
     labels = inputs.pop("labels")
     # In all families of the table, training mode changes nothing but dropout.
     model.train(dropout)

@@ -116,7 +116,6 @@ def finetune(
     record = {
         **_make_record(lm, rows, labels, config, edits),
         "class": model_class.name,
-        # Removed from the examples: the Trainer would pass it to the model.
         "cut": sum(example.pop("cut") for example in examples),
         "told": dict(metadata or {}),
     }
@@ -132,7 +131,6 @@ def finetune(
             shutil.rmtree(work_folder)  # resuming would end in the same way
             raise LevelheadError("training ended in NaN or infinity", hint="give a lower rate")
         output_folder = work_folder / "made"
-        # A kill while the model was saved leaves a part of it here.
         shutil.rmtree(output_folder, ignore_errors=True)
         with quiet():
             model.eval().save_pretrained(output_folder)

@@ -39,13 +39,11 @@ SINGLE_SEGMENT_ONE_IN = 4
 IGNORED_LABEL = -100
 """A label that losses pass over."""
 CPU_TRAINING_ARGUMENTS: dict[str, Any] = {
-    # GPU kernels may add in any order, and the weights would differ in their last bits.
     "use_cpu": True,
     "report_to": [],
     "disable_tqdm": True,
     "logging_strategy": "no",
     "save_strategy": "no",
-    # Items of these data sets are numbers, without columns to remove.
     "remove_unused_columns": False,
     "dataloader_pin_memory": False,
     "bf16": False,
@@ -187,7 +185,6 @@ def train_from_scratch(
             data_collator=texts.collate,
             callbacks=[TrainProgressCallback(progress)] if progress else [],
         )
-        # With its bars disabled, the Trainer prints to standard output, where results go.
         trainer.remove_callback(transformers.PrinterCallback)
         trainer.train()
         model.eval().save_pretrained(folder)
@@ -198,7 +195,6 @@ def train_from_scratch(
 def preserve_rng_state() -> Iterator[None]:
     """The Trainer seeds the generators of Python, numpy and torch; give them back as they were."""
     python, numpy = random.getstate(), np.random.get_state()  # noqa: NPY002  # theirs
-    # Without devices: training is on the CPU, and forking their states would initialise GPUs.
     with torch.random.fork_rng(devices=[]):
         try:
             yield
@@ -296,7 +292,6 @@ class DocumentDataset(torch.utils.data.Dataset[int]):
         batch = {"input_ids": ids, "attention_mask": (ids != PAD).long()}
         labels = torch.where(ids == PAD, IGNORED_LABEL, ids)
         if self.architecture in CAUSAL:
-            # transformers shifts the labels of causal models itself.
             return batch | {"labels": labels}
         if self.architecture == "bert":
             batch["token_type_ids"] = _pad([self.token_types[i] for i in indices])
@@ -352,8 +347,6 @@ def _pad(rows: list[list[int]]) -> torch.Tensor:
 
 def _build_model(config: TrainConfig, vocabulary: int, longest: int) -> Any:
     shape = SHAPES[config.architecture]
-    # As in BERT, `inner` is 4 times the width. RoBERTa counts positions from its padding index and
-    # needs more positions than tokens.
     sizes = asdict(config) | {"inner": 4 * config.width, "positions": longest + 8}
     settings = {config_name: sizes[size_name] for size_name, config_name in shape.sizes} | dict(
         shape.extra
