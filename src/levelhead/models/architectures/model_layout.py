@@ -193,6 +193,7 @@ class ModelLayout:
         index = QKV_STREAMS.index(stream)
         # `check_divisible` refuses to split fused maps, so this process has all heads.
         if self.family.fused == "by head":
+            # Shape [heads, 3, head_dim]: GPT-NeoX and BLOOM store q, k and v of each head in turn.
             return torch.arange(self.heads * 3 * size).view(self.heads, 3, size)[:, index]
         # Stacked: all queries, then all keys, then all values; the last two may have fewer heads.
         begin = (0, self.heads * size, (self.heads + self.kv_heads) * size)[index]

@@ -208,6 +208,7 @@ def check_masking(model: ModelUnderTest) -> str:
             for position, value in zip(positions, values[:-1], strict=True):
                 if torch.equal(value, values[-1]):
                     ignored.append(position)
+    # A model in which no head can be tested must not pass.
     if ignored or not alive:
         raise CheckFailedError(
             f"masking {len(ignored) or 'any'} of {len(heads)} heads changes nothing: "
@@ -238,6 +239,7 @@ def check_gradient(model: ModelUnderTest) -> str:
     # Central differences: the error of the formula grows with the step, rounding in float32 falls.
     step, worst = 2e-2, 0.0
     scale = float(exact.norm())
+    # Written so that NaN fails.
     if not scale > 0:
         raise CheckFailedError("the gradient of every head mask is 0", hint=_make_report_hint())
     # Random signs for the heads of a layer test them together: two forward passes per layer.
@@ -296,6 +298,7 @@ def check_merging(model: ModelUnderTest) -> str:
             for stream in PER_HEAD_STREAMS
             if stream not in layout.family.position_shared_streams
         )
+        # Where a norm follows the projection (Gemma 2 and 3), an edit cannot be merged.
         if is_linear(layout.hook_point("mlp_out", layer).module):
             edits.append(model.projection(Site("mlp_out", layer), 2))
     edited = lm.edited(*edits)

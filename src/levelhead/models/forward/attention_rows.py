@@ -116,6 +116,7 @@ def _attention(
 def _query_positions(weights: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """Return `[batch, q]` positions of tokens with a weight, and their weights; padded with 0."""
     max_queries = int((weights > 0).sum(1).max())
+    # Texts with fewer tokens are filled up with tokens of weight 0, which add nothing.
     query_weights, positions = weights.topk(max(max_queries, 1), dim=1)
     return positions, query_weights
 
@@ -135,6 +136,7 @@ def _apply_mask(
     mask = mask[..., : scores.shape[-1]]
     if mask.shape[2] > 1:
         index = queries[:, None, :, None].expand(-1, mask.shape[1], -1, mask.shape[3])
+        # Shape [batch, heads or 1, q, keys]: only the rows of the requested tokens.
         mask = mask.expand(len(queries), -1, -1, -1).gather(2, index)
     if mask.dtype == torch.bool:
         return scores.masked_fill(~mask, torch.finfo(scores.dtype).min)

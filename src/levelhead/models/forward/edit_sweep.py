@@ -73,6 +73,7 @@ def run_edit_sets(
         sweep_batch = _SweepBatch(query, batch, LastLayerCache(tokens_read(query, batch), products))
         with torch.no_grad():
             values_by_model = dict(_run_node(tree, sweep_batch, None))
+        # Shape [models, rows of the batch, ...].
         return torch.stack([values_by_model[i] for i in range(len(models))])
 
     for indices, values in lm.batching.run_batches(query.rows, run_batch):

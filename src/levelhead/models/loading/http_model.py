@@ -323,6 +323,7 @@ class HttpModel:
             if [int(choice["index"]) for choice in choices] != list(range(len(contexts))):
                 raise ValueError("the answers do not match the requests")
             for choice in choices:
+                # One token was requested, so exactly one position is reported.
                 (first,) = choice["logprobs"]["content"]
                 log_probs = {
                     int(entry["id"]): float(entry["logprob"]) for entry in first["top_logprobs"]

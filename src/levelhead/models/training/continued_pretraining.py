@@ -186,6 +186,8 @@ def _reload_base(base: LM | str | os.PathLike[str]) -> LM:
                 f"{base.identity.name} is edited, but its checkpoint is not",
                 hint="save it first (levelhead export, or save_pretrained), then train that folder",
             )
+        # The reloaded model has default options; the caller's tokenizer policy and name are
+        # retained.
         lm = replace(lm, tokens=base.tokens, identity=base.identity)
     # A vocabulary head of random weights would be trained from nothing on a few hundred steps.
     if not lm.heads & {"masked", "causal"}:

@@ -102,6 +102,7 @@ def make_trainee(lm: LM, dropout: tuple[float, float] | None) -> ModelLayout:
         setattr(config, name, share)
     model = type(base)(config)
     model.load_state_dict(base.state_dict())
+    # The hooks are not among the weights that were copied.
     if visible_head := OneVisibleHead.from_config(config):
         visible_head.install(model.base_model, find_layers(model))
     return ModelLayout.from_model(model, lm.layout.model_class)
@@ -159,6 +160,7 @@ class _Trainer(transformers.Trainer):
             # A causal model predicts a token at the position before it.
             hidden, labels = hidden[:, :-1], labels[:, 1:]
         is_target = labels != IGNORED_LABEL
+        # Shape [targets, width]: the vocabulary head runs for the targets only.
         return -compute_token_log_probs(
             self.layout, hidden[is_target], labels[is_target][:, None]
         ).mean()
