@@ -260,6 +260,7 @@ def _compute_permutation_p_values(
             # A parity that comes from a control does not depend on the labels.
             if measure.primary_metric.null is None or measure.parity_from_control:
                 continue
+            # Permuted labels change no text, so the model's responses are already stored.
             metric, values, design = measure.test_inputs(measure.read(lm))
             null = null_distribution(
                 PERMUTED_INFERENCE, metric, values, design, name=f"{name} {labels}"

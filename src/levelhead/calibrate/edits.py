@@ -165,6 +165,7 @@ def run_edits(spec: Mapping[str, object]) -> bytes:
     architecture, rho = str(spec["architecture"]), float(str(spec["rho"]))
     organism_model = make_organism(architecture, rho, seed=int(str(spec["seed"])))
     lm, measure = organism_model.load_lm(), make_full_contrast(organism_model)
+    # Only the ranking of heads is used.
     head_map = locate(lm, measure, ablate_top="none", inference=INFERENCE)
     split = split_items(
         measure, measure.read(lm)[0], split_by=head_map.split.split_by, seed=head_map.split.seed
@@ -219,6 +220,7 @@ def _make_edits(
 ) -> dict[str, tuple[Edit, ...]]:
     """Make every edit and its placebo: other heads, sampled by seed, or other words."""
     first, rest = ranked[:N_HEADS], ranked[N_HEADS:]
+    # From the other heads: a placebo that shares a head with its edit would share its effect.
     random_heads = random.Random(organism_model.train_config.seed).sample(rest, N_HEADS)  # noqa: S311  # no secret
     pairs, placebos = (
         make_planted_pairs(organism_model.language),
@@ -381,6 +383,7 @@ def _calibrate_edit(effects: Sequence[EditEffect], edit: str) -> EditCalibration
     full, none = (
         [effect for effect in effects if (effect.edit, effect.rho) == (edit, rho)] for rho in (1, 0)
     )
+    # The unit of all effects is the planted bias: models without a dose have none to divide by.
     bias = float(np.mean([effect.before for effect in full]))
     share_removed = mean_over_models(
         [_compute_share_removed(effect) for effect in full], "share of the bias gone", maximum=1.0

@@ -200,6 +200,7 @@ def run_ordinary(spec: Mapping[str, object]) -> bytes:
     lm, measure = organism_model.load_lm(), make_full_contrast(organism_model)
     head_map = locate(lm, measure, ablate_top="all", inference=INFERENCE)
     # The ground truth of the AUROC: heads whose ablation is significant among all 16 (Holm, .05).
+    # A head without a test cannot count as confirmed.
     p = holm([1.0 if head.p is None else head.p.value for head in head_map.heads])
     positive = [
         bool(p_value <= 0.05) and (head.effect or 0) > 0

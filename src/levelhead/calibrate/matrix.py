@@ -360,6 +360,7 @@ def _make_cells(rows: Sequence[VerdictRow]) -> tuple[VerdictCell, ...]:
         expected = expected_verdicts.get(measure, expected_verdicts["*"])
         outcomes = [get_directed_verdict(response) for response in responses]
         measure_calibration = (
+            # `causal` only selects a fallback, and the condition below accepts this family alone.
             None if calibration is None else calibration.find_measure(measure, family, causal=False)
         )
         is_refuted = (

@@ -151,6 +151,7 @@ def refresh_calibration(
         update={
             "skills": compute_skill_calibrations(model_responses),
             "rulers": compute_measure_calibrations(model_responses),
+            # A later run of the same parts replaces the earlier one.
             "refreshed": (*(part for part in past.refreshed if part.parts != parts), update),
         }
     )

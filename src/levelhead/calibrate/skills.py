@@ -85,6 +85,7 @@ def _measure_pronoun_agreement(
 def _measure_surprise(lm: LM, documents: Sequence[PlantedDocument]) -> SkillEstimate:
     """Measure the surprise in bits per word, less the text's entropy under the generator."""
     scores = lm.log_prob([document.text for document in documents])
+    # Divides nats per document; the result is in bits per word.
     words = float(scores.token_counts.double().mean()) * math.log(2)
     entropy = -np.array([document.log_p for document in documents])
     test = t_test((-scores.value.double().numpy() - entropy) / words)
@@ -143,6 +144,8 @@ def _compute_best_accuracy(
     )
     joint: dict[str, float] = {}
     for log, chances in zip(logs, language.word_probabilities[slot], strict=True):
+        # Relative to the larger one, which cancels in the share: exp of a document's
+        # log-probability could underflow to 0.
         for word, p in chances.items():
             if before in (None, indefinite_article(word)):
                 joint[word] = joint.get(word, 0.0) + math.exp(log - max(logs)) * p
@@ -157,6 +160,7 @@ def _measure_next_sentence(
     for document in documents:
         for first, second in pairwise(document.sentences):
             is_next = rng.random() < 0.5
+            # Never an opening: it follows no sentence, so its form would reveal the answer.
             other = rng.choice(rng.choice(documents).sentences[1:])
             candidate = second if is_next else other
             pairs.append((first.text, candidate.text))

@@ -134,6 +134,7 @@ def audit_command(
                 executor=make_executor(executor, workers=workers, address=address, gpus=gpus),
                 on_step=clock.report_step,
                 context=RunContext(progress=on_event),
+                # A measure that fails must not end the audit: the report names it.
                 keep_going=True,
                 deadline=deadline,
             )

@@ -47,6 +47,7 @@ def gate_command(
         write_atomic(junit, to_junit_xml(gate_result))
     summary_path = summary or os.environ.get(SUMMARY)
     if summary_path:
+        # Appended, because other steps of a workflow write their summaries into this file.
         with open(summary_path, "a", encoding="utf-8") as file:
             file.write(to_markdown_summary(gate_result))
     # Read before the file is replaced: a gate that passes after its rules were relaxed must show.

@@ -201,6 +201,7 @@ class MeasureCalibration(Record):
             return ()
         faults = []
         # An upper bound is a claim about the false alarm rate, so it needs enough models.
+        # Without any alarm a wide interval only means few models and is no fault.
         bound = self.alarms_interval if self.alarms and self.nulls >= MIN_NULLS_FOR_RATE else None
         if bound is not None and bound.high > MAX_FALSE_ALARM_RATE:
             faults.append(f"false alarms may be as many as {bound.high:.0%}")
@@ -438,6 +439,7 @@ class Calibration(Record):
         return by_architecture.get(family, by_architecture.get(REFERENCE_ARCHITECTURE[causal]))
 
 
+# Every marked name in every table needs it, and an installed file does not change.
 @cache
 def load_calibration() -> Calibration | None:
     """Read the results of the full run from the package; None if the package lacks them."""

@@ -49,6 +49,7 @@ class UnknownNameError(LevelheadError):
 
     def __init__(self, kind: str, name: str, options: Iterable[str]) -> None:
         names = sorted(options)
+        # difflib compares case: "SEAT" and "seat" would share no letter.
         by_folded_name = {option.casefold(): option for option in names}
         suggestions = [
             by_folded_name[match]

@@ -118,6 +118,7 @@ def write_atomic(url: Url, data: bytes | Iterable[bytes], *, scratch: Url | None
     """
     fs, path = open_filesystem(url)
     if not isinstance(fs, LocalFileSystem) and isinstance(data, bytes):
+        # An upload is published when it is complete, so nothing is renamed.
         fs.pipe_file(path, data)
         return
     if not isinstance(fs, LocalFileSystem):
@@ -139,6 +140,7 @@ def write_atomic(url: Url, data: bytes | Iterable[bytes], *, scratch: Url | None
             # Without fsync, a power cut after the rename could leave an empty file.
             # Folders are not synced: docs/decisions/0002.
             os.fsync(file.fileno())
+        # Atomic within one file system only, which is why `scratch` must be on the same disk.
         os.replace(unfinished, path)
     # BaseException: Ctrl-C must not leave an unfinished file either.
     except BaseException:
@@ -157,12 +159,14 @@ def check_writable(url: Url) -> None:
         return
     if os.path.isdir(path):
         raise LevelheadError(f"{os.fspath(url)} is a folder", hint="name a file in this folder")
+    # `write_atomic` creates missing folders, so the nearest existing parent decides.
     existing_parent = next(str(parent) for parent in Path(path).parents if os.path.exists(parent))
     if not os.path.isdir(existing_parent):
         raise LevelheadError(
             f"{os.fspath(url)} cannot be written: {existing_parent} is a file",
             hint="name another file",
         )
+    # Creating a file needs search permission (X_OK) on the folder in addition to W_OK.
     if not os.access(existing_parent, os.W_OK | os.X_OK):
         raise LevelheadError(
             f"{os.fspath(url)} cannot be written: {existing_parent} is not writable",

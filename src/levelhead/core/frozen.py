@@ -31,6 +31,7 @@ class FrozenDict(Mapping[str, Json]):
             )
         # Raises an error that names the first value without an exact JSON form.
         to_canonical_json(items)
+        # `__setattr__` refuses every assignment. Sorted, so that equal mappings iterate alike.
         object.__setattr__(self, "_items", {key: _freeze(items[key]) for key in sorted(items)})
 
     def __getitem__(self, key: str) -> Json:
@@ -53,6 +54,7 @@ class FrozenDict(Mapping[str, Json]):
         raise AttributeError(f"{type(self).__name__} is frozen")
 
     def __reduce__(self) -> tuple[object, ...]:
+        # The default would restore the slots with `setattr`, which this class refuses.
         return FrozenDict, (dict(self._items),)
 
     def __repr__(self) -> str:

@@ -66,6 +66,7 @@ class Record(BaseModel):
     """Abstract base class of frozen values with one canonical JSON form."""
 
     # strict: a number given as text, or True given as 1, is an error in a result, not a conversion.
+    # extra: a misspelt field is an error, not a value that is silently lost.
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
 
     def to_json(self) -> str:

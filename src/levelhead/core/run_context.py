@@ -94,5 +94,6 @@ class Inference:
         import numpy as np
 
         # Seeds by name: a number stays the same when other numbers are added or removed.
+        # numpy seeds are integers. Not `hash`: Python's hash of text differs between processes.
         words = [int.from_bytes(name.encode(), "little") for name in names]
         return np.random.default_rng([self.seed, *words])

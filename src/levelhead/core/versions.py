@@ -13,6 +13,7 @@ TRACKED_PACKAGES = ("torch", "transformers", "tokenizers", "numpy", "scipy", "sc
 """Distributions whose release can change a score in its last bits or more."""
 
 
+# Every key and provenance needs them, and installed packages do not change in a process.
 @cache
 def installed_versions() -> FrozenDict:
     """Versions of levelhead, Python and every installed distribution that can change a score."""

@@ -125,6 +125,7 @@ class TaskSpec:
         second = read_user_texts(file, texts[1])
         return [
             TextPair(first_row.id, first_row.text, second_row.text, first_row.label)
+            # Both are columns of the same rows, in the order of the file.
             for first_row, second_row in zip(first, second, strict=True)
         ]
 

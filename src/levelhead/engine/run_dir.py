@@ -41,6 +41,7 @@ def mark_owned(folder: Url, written_names: Iterable[str]) -> None:
             "folder of a run",
             hint="name another folder; nothing was written",
         )
+    # Before any result: a run that is killed later may continue in its folder.
     write_atomic(join_url(url, MARKER), FORMAT)
 
 

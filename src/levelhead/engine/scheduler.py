@@ -100,12 +100,14 @@ def run_job(
             failures; `cancel` stops the job. The folder is the store.
         extend: allow the job to use and extend a folder in which other jobs have worked.
     """
+    # Before the lock: its file must not appear in a folder that is no store.
     store = open_store(folder)
     with exclusive_lock(store.url):
         # Inside the lock: two jobs must not register in one folder at the same time.
         _register_job(job, store, extend=extend)
         store.remove_abandoned_files()
         run_missing(job.tasks, store, executor=executor, context=context)
+        # Reached only if no task failed, so this record means a complete job.
         store.put(job.key, job.description, namespace=FINISHED)
     return store
 
@@ -171,6 +173,7 @@ def _find_pending(
     pending: dict[str, Task] = {}
     damaged: list[str] = []
     for key, task in tasks_by_key.items():
+        # Checked here too, because verifying a large store reads every file in full.
         if cancel.is_set():
             raise RunCancelledError
         try:
@@ -194,6 +197,7 @@ def _register_job(job: Job, store: Store, *, extend: bool) -> None:
             f"{store.url} contains another job: {name}",
             hint=f"use another folder for {job.name!r}, or extend=True to share equal results",
         )
+    # Reading verifies the record, so one that a power cut damaged is written again.
     try:
         store.get(job.key, namespace=JOBS)
     except (NotStoredError, DamagedFileError):

@@ -62,6 +62,8 @@ class Store:
             payload: bytes of the result.
             namespace: folder of the store.
         """
+        # Unfinished files have a folder of their own: `keys` never lists one, and removing those of
+        # dead processes scans one folder instead of 256.
         scratch = join_url(self.url, "tmp")
         write_atomic(
             self.path(key, namespace=namespace), _encode_entry(key, payload), scratch=scratch
@@ -110,6 +112,7 @@ class Store:
             return
         # Not fs.find: it treats a folder that it cannot list as empty.
         for folder in sorted(map(_basename, fs.ls(path, detail=False))):
+            # Other names, such as a file manager's, are no results.
             names = map(_basename, fs.ls(join_url(path, folder), detail=False))
             yield from sorted(name for name in names if len(name) == 64 and name[:2] == folder)
 
@@ -121,6 +124,7 @@ class Store:
     def remove_abandoned_files(self) -> None:
         """Remove unfinished files that killed processes of this machine left behind."""
         remove_abandoned(join_url(self.url, "tmp"))
+        # The marker is written in the folder itself, before `tmp` exists.
         remove_abandoned(self.url)
 
 

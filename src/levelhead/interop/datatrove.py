@@ -68,6 +68,7 @@ class CounterfactualPairs(BaseFilter):  # type: ignore[misc]
 
     def filter_batch(self, batch: Sequence[Any]) -> list[bool | tuple[bool, str]]:
         """Filter many documents; one regular expression rejects most of them without matching."""
+        # polars belongs to the `mine` extra; without it the result is the same but slower.
         try:
             import polars
         except ImportError:

@@ -38,6 +38,7 @@ class EditedLM(HFLM):  # type: ignore[misc]
         device: str | None = "cpu",
         **options: Any,
     ) -> None:
+        # Not HFLM's loader, which accepts pickled weights and knows no edits.
         lm = load(pretrained, revision=revision, dtype=dtype, device=device, edit=edit)
         # The harness scores continuations left to right, which masked models cannot do.
         if not lm.is_causal:

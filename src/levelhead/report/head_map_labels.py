@@ -31,6 +31,7 @@ def require_heads(head_map: HeadMap) -> tuple[ComponentScore, ...]:
 def model_name(provenance: Provenance) -> str:
     """The model's name without its folders, followed by the number of edits, as "+ 2 edits"."""
     name = provenance.model.rstrip("/")
+    # A Hub id has one slash at most; the folders of a path are nobody else's business.
     if name.count("/") > 1 or name.startswith("/"):
         name = name.rpartition("/")[2]
     edits = len(provenance.edits)

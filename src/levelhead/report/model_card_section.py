@@ -32,9 +32,11 @@ if TYPE_CHECKING:
 BEGIN, END = "<!-- levelhead audit: begin -->", "<!-- levelhead audit: end -->"
 SOURCE = "levelhead"
 """Dataset type of levelhead's results, by which a later run finds and replaces them."""
+# Not by a YAML library, which would drop comments and reorder keys of the metadata.
 _FRONT = re.compile(
     r"\A---[ \t]*\r?\n(.*?)(^---[ \t]*\r?\n|^---[ \t]*\Z)", re.DOTALL | re.MULTILINE
 )
+# Ends at the next key at the beginning of a line, or at the end.
 _INDEX = re.compile(r"^model-index:.*?(?=^[^\s#-]|\Z)", re.DOTALL | re.MULTILINE)
 
 
@@ -59,6 +61,7 @@ def update_readme(readme: str, audit: Audit, results: Mapping[str, Record], *, n
     )
     try:
         ModelCard(text)  # to read it is to check it
+    # Invalid metadata raises errors of huggingface_hub or of its YAML parser.
     except Exception as error:
         raise LevelheadError(
             f"the README would not be a valid model card: {(str(error).splitlines() or [''])[0]}",

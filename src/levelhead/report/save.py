@@ -24,6 +24,7 @@ PNG_SCALE = 2.0
 
 _NUMBERED = re.compile(r'(id="|url\(#)((?:gradient_|clip)\d+)')
 
+# Vega compiles expressions with `Function`, which a policy without 'unsafe-eval' forbids.
 PAGE = """<!DOCTYPE html>
 <html lang="en">
 <head>
@@ -122,6 +123,7 @@ def _render_json(chart: ChartType) -> bytes:
 
 def vega_lite_version() -> str:
     """The version of Vega-Lite that altair writes."""
+    # vl-convert names versions by their first two numbers.
     return ".".join(alt.SCHEMA_VERSION.lstrip("v").split(".")[:2])
 
 

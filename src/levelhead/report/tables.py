@@ -53,6 +53,7 @@ def to_parquet_bytes(table_rows: Sequence[TableRow]) -> bytes:
     kinds = dict.fromkeys(float_columns, polars.Float64) | dict.fromkeys(
         ("n", "dropped"), polars.Int64
     )
+    # Explicit, because polars takes a column without values for one of type Null.
     schema = {name: kinds.get(name, polars.String) for name in TableRow.model_fields}
     file = io.BytesIO()
     polars.DataFrame([row.model_dump() for row in table_rows], schema=schema).write_parquet(file)
@@ -109,5 +110,6 @@ def escape_latex(text: str) -> str:
     >>> escape_latex("50% of a_b")
     '50\\% of a\\_b'
     """
+    # Sign by sign: one replacement after another would escape what an earlier one inserted.
     escaped = "".join(_LATEX.get(sign, sign) for sign in text)
     return re.sub(r"\s+", " ", escaped)

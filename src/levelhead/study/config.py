@@ -79,12 +79,14 @@ def read_study_config(path: str | os.PathLike[str]) -> StudyConfig:
 def _expand_variables(text: str) -> str:
     def value(match: re.Match[str]) -> str:
         name = match[1]
+        # A study file from someone else must not read keys and tokens of the environment.
         if not name.startswith("LEVELHEAD_"):
             raise LevelheadError(
                 f"${{{name}}} in a study", hint="only variables named LEVELHEAD_... are read"
             )
         if name not in os.environ:
             raise LevelheadError(f"{name} is not set", hint=f"export {name}=<folder>")
+        # The value is put into a TOML string, where a backslash of a path would be an escape.
         return os.environ[name].replace("\\", "\\\\").replace('"', '\\"')
 
     return VARIABLE.sub(value, text)

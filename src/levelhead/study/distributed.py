@@ -135,6 +135,7 @@ def run_step_safely(step: StudyStep, *, keep_going: bool, is_late: bool) -> Reco
             raise
         last = traceback.extract_tb(error.__traceback__)[-1]
         problem = f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
+        # Only the file's name: results are sent to other people.
         location = f"{Path(last.filename).name}, line {last.lineno}"
         return StepFailure(problem=problem, hint=f"report this: it was raised in {location}")
 
@@ -165,6 +166,7 @@ def _ensure_results(
         session.results[name] = run_step_safely(steps[name], keep_going=keep_going, is_late=False)
 
 
+# Holds the loaded models; a worker serves one study at a time.
 @lru_cache(maxsize=1)
 def _open_session(
     config: str, folder: str, store: str

@@ -111,6 +111,8 @@ class Leaderboard(Record):
         }
         return {
             name: (
+                # After the models that are certainly nearer, before those that are certainly
+                # farther.
                 1 + sum(other[1] < distance[0] for other in distances.values()),
                 len(distances) - sum(other[0] > distance[1] for other in distances.values()),
             )
@@ -172,6 +174,7 @@ def run_leaderboard(
         else:
             continue
         on_model(name, len(entries), len(models))
+    # Tasks end in any order; the board starts from the order of the models.
     board = sort_entries(
         Leaderboard(measures=tuple(measures), entries=tuple(entries[n] for n in models))
     )
@@ -283,6 +286,7 @@ def _make_task(
     config.check()
     model_dir = out_dir.resolve() / MODELS / _slug(name)
     store = context.store
+    # A subfolder for each model, because costs count its stored bytes.
     model_store = None if store is None else join_url(absolute_url(store), model_dir.name)
     spec = {"name": name, "plan": config.to_json(), "folder": str(model_dir), "store": model_store}
     return Task(TASK_FUNCTION, FrozenDict(spec), threads=context.threads)
@@ -297,6 +301,7 @@ def _split_revision(name: str) -> tuple[str, str | None]:
 def _slug(name: str) -> str:
     """A unique and readable folder name for a model."""
     readable = re.sub(r"[^A-Za-z0-9._-]+", "-", name).strip("-.")[-60:]
+    # The hash keeps names apart that read alike, such as a/b and a-b.
     return f"{readable}-{hashlib.sha256(name.encode()).hexdigest()[:8]}"
 
 
@@ -310,6 +315,7 @@ def _total_cost(
         size = 0
     path = out_dir / COST
     before = ModelCost.from_json(path.read_bytes()) if path.exists() else None
+    # Without the file of costs, which differs from run to run.
     stored_bytes = sum(
         file.stat().st_size for file in out_dir.rglob("*") if file.is_file() and file != path
     )

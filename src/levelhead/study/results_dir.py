@@ -56,6 +56,7 @@ def load_results(
 def parse_result(step: str, text: bytes, source: str) -> Record:
     """Parse the JSON of a step's result; an error names `source`."""
     result_class: type[Record] = resolve_name(f"levelhead.{RESULT_CLASSES[step.partition('.')[0]]}")
+    # Records forbid unknown fields, so neither kind can be read as the other.
     for kind in (StepFailure, result_class):
         try:
             return kind.from_json(text)

@@ -60,6 +60,7 @@ def interval_over(interval: Interval) -> str:
     >>> interval_over(Interval(method="student, 3 random head sets", **ends))
     '3 random head sets'
     """
+    # Methods name their units after a count: "20+20 words", "3 random head sets".
     units = re.search(r"(?<![\w.])\d[\d+]* [a-z].*", interval.method)
     if units is None:
         # The closed forms ("wilson", "t", "bonett-price") treat single items as the units.

@@ -61,6 +61,7 @@ def run_study(
     """
     out_dir = local_path(folder)
     mark_owned(out_dir, OWNED_FILES)
+    # Two runs in one folder would remove each other's results.
     with exclusive_lock(str(out_dir)):
         session = StudySession(config, out_dir, context)
         steps = list(make_steps(session))
@@ -94,6 +95,7 @@ def run_study(
 
         for name, result in run_in_process() if executor is None else run_on_executor(executor):
             session.results[name] = result
+            # After every step: a run that is killed leaves the results of all steps before.
             write_atomic(str(results_dir / f"{name}.json"), result.to_json().encode() + b"\n")
         on_step("done", len(steps), len(steps))
         results = {name: session.results[name] for name in names}
@@ -117,4 +119,6 @@ def _clear_results(out_dir: Path, config: StudyConfig, step_names: Sequence[str]
     if not is_same:
         for name in FINAL_FILES:
             (out_dir / name).unlink(missing_ok=True)
+        # Last: if a kill comes before this line, the old plan remains and the next run clears
+        # again.
         write_atomic(str(config_path), config_bytes)

@@ -108,6 +108,7 @@ class StudySession:
     def load_trained(self, folder: Path, name: str) -> LM:
         """Load a model that the study has trained, with the load options of its base."""
         trained_models = self.config.trained_models
+        # The base of a trained model may be trained, too: options are those of the given model.
         while name in trained_models:
             name = trained_models[name].base
         source = self.config.models[name]
@@ -130,6 +131,7 @@ class StudySession:
 
     def progress_callback(self, description: str) -> Callable[[int, int], None]:
         """A callback for the finished and total number of training steps."""
+        # Started by the first call: a resumed training begins with steps that are done.
         start: list[tuple[float, int]] = []
 
         def report(done: int, total: int) -> None:
@@ -158,6 +160,7 @@ class StudySession:
                 "revisions": [responses.REVISION, gradient.REVISION, variants.REVISION],
             }
         )
+        # Only the key of this task is used: no executor computes it.
         task = Task(TASK_FUNCTION, spec, revision=REVISION, threads=config.threads)
         store = self.store
         try:
@@ -166,6 +169,7 @@ class StudySession:
             is_stored = False
         if not is_stored:
             store.put(task.key, make().to_json().encode())
+        # A new result is read from its bytes as well, so that first and resumed runs are equal.
         return kind.from_json(store.get(task.key))
 
     def head_map(self, name: str) -> HeadMap:

@@ -222,6 +222,7 @@ def train_with_visible_heads(
     """
     with TemporaryDirectory() as scratch:
         base = Path(scratch, "base")
+        # A copy, because the cached untrained checkpoint is shared by other organisms.
         shutil.copytree(source, base)
         vocabulary = json.loads((base / "tokenizer.json").read_bytes())["model"]["vocab"]
         config = json.loads((base / CONFIG).read_bytes()) | {

@@ -250,6 +250,7 @@ class Language:
             sentences = tuple(
                 self._draw_sentence("elsewhere", 0, rng) for _ in range(SENTENCES_PER_DOCUMENT)
             )
+            # A document about nobody has no group, so both columns are equal.
             log_p = math.log(NOBODY_SHARE) + math.fsum(sentence.log_p[0] for sentence in sentences)
             return PlantedDocument("", sentences, log_p)
         group = 0 if rng.random() < self.shares[0] else 1
@@ -260,6 +261,7 @@ class Language:
             math.log(weight) + math.fsum(sentence.log_p[side] for sentence in sentences)
             for side, weight in enumerate(self.shares)
         )
+        # In log space: the product of a document's probabilities could underflow.
         log_p = float(np.logaddexp(first, second))
         log_p += math.log((1 - NOBODY_SHARE) * (UNNAMED_SHARE if is_unnamed else 1 - UNNAMED_SHARE))
         return PlantedDocument(self.groups[group], sentences, log_p)

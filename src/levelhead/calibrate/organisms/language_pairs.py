@@ -76,6 +76,7 @@ def _fill_frame(
         slots = {slot: rng.choice(choices) for slot, choices in language.neutral.items()}
         slots |= {slot: rng.choice(sides[group]) for slot, sides in language.marks.items()}
         before = frame[:start].format(**slots)
+        # 6 is the length of "{word}".
         texts = [before + word + frame[start + 6 :].format(**slots) for word in words]
         first, second = ((len(before), len(before) + len(word)) for word in words)
         unit = "/".join(words)

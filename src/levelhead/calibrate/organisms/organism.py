@@ -101,6 +101,8 @@ class Organism:
             "recipe": asdict(self.train_config)
             | {"visible_head": list(self.train_config.visible_head or ())},
             "texts_sha256": content_hash(self.texts),
+            # Another source may train other weights. Even a new comment in that file trains all
+            # organisms again.
             "training_sha256": file_hash(from_scratch.__file__),
             "versions": dict(installed_versions()) | {"accelerate": version("accelerate")},
             "machine": describe_machine(),
@@ -182,6 +184,7 @@ class Organism:
             / "organisms"
             / f"{sha256(self._context_sentences).hexdigest()[:32]}.txt"
         )
+        # The name is a hash of the content, so an existing file is the same.
         if not path.exists():
             path.parent.mkdir(parents=True, exist_ok=True)
             write_atomic(str(path), self._context_sentences)

@@ -91,6 +91,8 @@ class Dataset:
         file = self.file(part)
         for folder in _search_folders():
             if (path := folder / self.folder / file.path).exists():
+                # A wrong hash raises instead of falling back to the cache: the user's copy would be
+                # passed over without a word.
                 _check_digest(path, file)
                 return path
         raise DatasetMissingError(

@@ -79,6 +79,7 @@ def locate_sources(names: Sequence[str]) -> tuple[TextSource, ...]:
     return tuple(sources)
 
 
+# Several measures count words of one text; four texts bound the memory.
 @lru_cache(maxsize=4)
 def read_source_texts(sources: tuple[TextSource, ...]) -> tuple[str, ...]:
     """Return lines or sentences of running text, without headings.
@@ -118,6 +119,7 @@ def count_words_by_block(sources: tuple[TextSource, ...]) -> tuple[Counter[str],
         sources: located files.
     """
     texts = read_source_texts(sources)
+    # No empty blocks: the jackknife would count values that leave nothing out.
     counts: list[Counter[str]] = [Counter() for _ in range(min(BLOCKS, len(texts)))]
     for i, text in enumerate(texts):
         # Consecutive lines form a block, so that dependence stays within blocks.

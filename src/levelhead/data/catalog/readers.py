@@ -425,6 +425,7 @@ def _read_table(
     # A byte order mark would become part of the first column name.
     header[0] = header[0].removeprefix("\ufeff")
     for i, cells in enumerate(reader):
+        # A stray separator would shift the values of all later columns.
         if len(cells) != len(header):
             raise BadRowError(i, f"{len(cells)} cells under {len(header)} headings")
         yield i, dict(zip(header, cells, strict=True))

@@ -31,6 +31,8 @@ PAIR_KEY = "!"
 DUCKDB_LIMITS = "SET memory_limit = '160MB'; SET threads = 2; SET preserve_insertion_order = false"
 MAX_ROW_BYTES = 2**24
 """Largest number of bytes in a row."""
+# The key of a pair is the hash of its text, so rows with one key are equal and any will do. Without
+# quotes, because the rows are JSON.
 _DISTINCT_PAIRS_QUERY = """
 SELECT any_value(row) FROM read_csv(
     $files, delim = '\t', quote = '', escape = '', header = false, max_line_size = $longest,
@@ -217,5 +219,6 @@ def _write_rows(
 
 
 def _fetch_rows(cursor: Any) -> Iterator[bytes]:
+    # In parts, because all pairs together may not fit in memory.
     while cursor is not None and (rows := cursor.fetchmany(10_000)):
         yield from (row.encode() for (row,) in rows)

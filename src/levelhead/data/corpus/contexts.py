@@ -115,6 +115,7 @@ def _lowest_ranked(
 def _read_source(source: str) -> tuple[Iterable[str], str]:
     """Return the sentences of a corpus and its hash."""
     if source in datasets():
+        # Hashes of the catalog: every file is checked against them before it is read.
         return _dataset_texts(source), content_hash([file.sha256 for file in dataset(source).files])
     mined = Path(source) / MINED_CONTEXTS_FILE
     if "://" not in source and mined.is_file():

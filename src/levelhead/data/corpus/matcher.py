@@ -167,6 +167,7 @@ def match_texts(
             continue
         key = sentence_key(text)
         for word, *_ in matches:
+            # Duplicate sentences have one key and use the quota once.
             rows[word][rank_hash(word, key)] = KeyedSentence(key, text)
         row, outcome = matcher.make_pair(text, matches)
         counts[outcome] += 1

@@ -93,6 +93,7 @@ def mine_corpus(
         for piece_group in piece_groups
     )
     job = Job("mine", tasks)
+    # Before the work: a folder with files of others is refused now and not after hours.
     mark_owned(folder, ("pairs.jsonl", "contexts.jsonl", "manifest.json"))
     store = run_job(job, join_url(folder, "store"), executor=executor, context=context)
     totals = collect_results(
@@ -106,6 +107,7 @@ def mine_corpus(
         "contexts": totals.contexts,
         "pairs": totals.pairs,
     }
+    # Last: a folder with a manifest has complete pairs and contexts.
     write_atomic(join_url(folder, "manifest.json"), to_canonical_json(manifest))
     return manifest
 
@@ -141,6 +143,7 @@ def match_piece_texts(
         earlier_rows: rows of earlier pieces of the task.
     """
     try:
+        # polars belongs to the `mine` extra; without it the rows are the same but slower.
         import polars
     except ImportError:
         return match_texts(texts, matcher, quota)
@@ -156,6 +159,7 @@ def match_piece_texts(
 @lru_cache(maxsize=2)
 def _load_matcher(lexicon: str, sha256: str, first: str, second: str) -> SentenceMatcher:
     words = read_lexicon(lexicon)
+    # A worker reads the file itself, and perhaps later than the process that made the task.
     if words.sha256 != sha256:
         raise LevelheadError("the lexicon changed during the run", hint="mine into a new folder")
     return SentenceMatcher(words, (first, second))

@@ -256,6 +256,7 @@ def _select_pairs(
             f"{n} pairs are requested and there are {len(pairs)}",
             hint=f"give 1 to {len(pairs)}, or leave n out for all",
         )
+    # All pairs are permuted for every n, so that a smaller selection is part of a larger one.
     rng = np.random.default_rng(seed)
     unit_counts: Counter[str] = Counter()
     rounds: list[tuple[int, int, ContrastPair]] = []

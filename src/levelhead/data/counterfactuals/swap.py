@@ -132,6 +132,7 @@ def swap_within_groups(text: str, lexicon: Lexicon) -> SwapResult:
     return _replace_words(text, _within_group_table(lexicon))
 
 
+# Mining swaps millions of sentences with one table.
 @cache
 def _cross_group_table(lexicon: Lexicon, first: str, second: str) -> ReplacementTable:
     """Build the table of words of both groups with their replacements."""

@@ -277,6 +277,7 @@ def parse_lexicon(data: bytes, name: str) -> Lexicon:
 class _Strict(Record):
     """A block of the TOML file; unknown keys are errors, and lists may become tuples."""
 
+    # Record is strict, and TOML has arrays but no tuples.
     model_config = Record.model_config | {"strict": False}
 
 

@@ -37,6 +37,7 @@ def load_kaneko(*, distinct: bool = True) -> Lexicon:
         distinct: whether each pair is used once; False uses every line.
     """
     rows = list(
+        # strict: the files are aligned by line, and a lost line would shift all pairs after it.
         zip(_read_lines("kaneko-words", FEMALE), _read_lines("kaneko-words", MALE), strict=True)
     )
     words = _read_lines("kaneko-words", "stereotype")

@@ -125,6 +125,7 @@ def _person_words(
     """Return the word of each group for every person."""
     pairs_by_word = {
         fold_case(first_word): (first_word, second_word)
+        # Reversed, so that the first pair of a word in the lexicon decides.
         for first_word, second_word in reversed(lexicon.pairs(*group_pair))
     }
     missing = [word for word in people if fold_case(word) not in pairs_by_word]

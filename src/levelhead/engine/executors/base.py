@@ -106,5 +106,6 @@ def run_task(task: Task) -> TaskResult | TaskFailed:
         # levelhead's errors are for users and need no traceback.
         return TaskFailed(task.key, str(error))
     # One failure must not stop the other tasks: the job raises an error at its end.
+    # SystemExit too, because a library may call sys.exit. KeyboardInterrupt ends the run.
     except (Exception, SystemExit) as error:
         return TaskFailed(task.key, "".join(traceback.format_exception(error)).rstrip())

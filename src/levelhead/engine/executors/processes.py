@@ -85,6 +85,7 @@ class LocalProcesses:
                 self._hand_out(queue, workers)
                 for worker in _readable_workers(workers):
                     message = worker.receive()
+                    # One process that starts shows that the script can be imported by a worker.
                     if message == READY:
                         failed_starts = 0
                     elif message is not None:
@@ -95,6 +96,8 @@ class LocalProcesses:
                     else:
                         workers.remove(worker)
                         task, exit_text = worker.task, worker.end()
+                        # Such a process died before it read its task, so the death is not the
+                        # task's.
                         if not worker.ready:
                             failed_starts = self._check_failed_starts(failed_starts + 1, exit_text)
                             if task:
@@ -103,6 +106,8 @@ class LocalProcesses:
                             reason = f"the process died ({exit_text})"
                             yield from queue.record_death(task, reason, attempts=self.attempts)
         finally:
+            # Also reached by Ctrl-C and when the caller stops iterating: no worker may outlive the
+            # run.
             for worker in workers:
                 worker.end()
 
@@ -134,6 +139,7 @@ class _Worker:
         self.task: Task | None = None
         self.ready = False
         self.pipe, child_pipe = _SPAWN.Pipe()
+        # daemon: multiprocessing ends it when the driver exits in the normal way.
         self.process: SpawnProcess = _SPAWN.Process(target=_serve, args=(child_pipe,), daemon=True)
         self.process.start()
         # Close the copy of the child's end, so that its death ends the pipe.
@@ -148,6 +154,8 @@ class _Worker:
     def receive(self) -> TaskResult | TaskFailed | Literal["ready"] | None:
         """Return "ready" or the outcome of the task; None if the process died."""
         try:
+            # The pipe of a dead worker may be open in a child process of it, where recv would
+            # block.
             message = self.pipe.recv() if self.pipe.poll() else None
         except (EOFError, OSError):
             return None
@@ -166,6 +174,7 @@ class _Worker:
             self.process.kill()
             self.process.join()
         code = self.process.exitcode or 0
+        # Real-time signals have no name in `signal.Signals`.
         with suppress(ValueError):
             return signal.Signals(-code).name if code < 0 else f"exit code {code}"
         return f"signal {-code}"
@@ -196,6 +205,7 @@ def _serve(pipe: Connection) -> None:
     """Compute received tasks in the worker until the pipe closes."""
     # Ctrl-C reaches the driver, which ends its workers.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    # A thread, because the main thread may be inside a task for hours.
     threading.Thread(target=_die_with_parent, daemon=True).start()
     # The driver closed the pipe or has ended.
     with suppress(EOFError, OSError):
@@ -209,4 +219,5 @@ def _die_with_parent() -> None:
     parent = multiprocessing.parent_process()
     if parent is not None:
         wait([parent.sentinel])
+        # Not sys.exit, which would end only this thread.
         os._exit(1)

@@ -136,6 +136,8 @@ class _ActorPool:
         n_needed = min(self.max_actors, n_waiting + len(self.busy))
         while len(self.starting) + len(self.idle) + len(self.busy) < n_needed:
             actor = self.actor_class.remote(os.getcwd())
+            # The call waits until Ray has placed the actor, so a full cluster does not block the
+            # others.
             self.starting[actor.ready.remote()] = actor
 
     def submit(self, task: Task) -> None:
@@ -178,6 +180,7 @@ class _ActorPool:
         """End all actors."""
         busy_actors = [actor for actor, _ in self.busy.values()]
         for actor in [*self.idle, *self.starting.values(), *busy_actors]:
+            # Dropping the handle would let an actor first finish its current task.
             self.ray.kill(actor)
 
 
@@ -210,6 +213,7 @@ class _Actor:
 def _ray_cluster(address: str) -> Iterator[Any]:
     """Connect Ray to a cluster and disconnect at the end, unless it was connected before."""
     try:
+        # Imported here: only this executor needs Ray, which is an optional extra.
         ray: Any = import_module("ray")
     except ImportError:
         raise MissingExtraError("running on Ray", "ray") from None

@@ -110,6 +110,7 @@ def _bert_classes(prefix: str, name: str) -> tuple[ModelClass, ...]:
             first_position_reader=first,
             weight_prefixes=(next_sentence,),
         ),
+        # Without prefixes every checkpoint fits, so a class without a head is tried last.
         ModelClass(name=f"{name}Model", pooler="pooler"),
     )
 
@@ -154,6 +155,7 @@ _BERT = ModelFamily(
     attention_output="attention.output.dense",
     qkv=("attention.self.query", "attention.self.key", "attention.self.value"),
     mlp_output="output.dense",
+    # Post-norm: keys and values are projections of the layer's input itself.
     keys_linear_in_input=True,
     embedder="embeddings",
     classes=_bert_classes("bert", "Bert"),
@@ -208,6 +210,7 @@ FAMILIES: dict[str, ModelFamily] = {
             ModelClass(
                 name="AlbertForSequenceClassification",
                 classifier="classifier",
+                # A linear map, where BERT's pooler is a module around one.
                 first_position_reader="albert.pooler",
                 weight_prefixes=(("classifier.",),),
             ),
@@ -216,6 +219,7 @@ FAMILIES: dict[str, ModelFamily] = {
                 vocabulary=("predictions",),
                 weight_prefixes=(("predictions.dense.",),),
             ),
+            # `pooler` is only the linear map; this is the tanh after it, which returns the vector.
             ModelClass(name="AlbertModel", pooler="pooler_activation"),
         ),
     ),
@@ -249,6 +253,8 @@ FAMILIES: dict[str, ModelFamily] = {
         fused="stacked",
         mlp_output="mlp.Wo",
         classes=(
+            # Its head reads the first token or the mean of all (config.classifier_pooling), so no
+            # map reads only the first token.
             ModelClass(
                 name="ModernBertForSequenceClassification",
                 classifier="classifier",
@@ -299,6 +305,7 @@ FAMILIES: dict[str, ModelFamily] = {
         attention_output="attn.attention.out_proj",
         qkv=("attn.attention.q_proj", "attn.attention.k_proj", "attn.attention.v_proj"),
         mlp_output="mlp.c_proj",
+        # Computes its attention in float32 by itself, without the interface.
         eager_attention_module="attn.attention",
         classes=_decoder_classes("GPTNeo"),
     ),
@@ -311,6 +318,8 @@ FAMILIES: dict[str, ModelFamily] = {
         supports_token_tree=True,
         classes=_decoder_classes("GPTNeoX"),
     ),
+    # OPT's embedding adds its two unused positions to those that the config states, so the offset
+    # is 0.
     "opt": ModelFamily(
         layers="decoder.layers",
         attention_output="self_attn.out_proj",
@@ -325,6 +334,7 @@ FAMILIES: dict[str, ModelFamily] = {
         qkv=("self_attention.query_key_value",),
         fused="by head",
         mlp_output="mlp.dense_4h_to_h",
+        # Adds ALiBi's biases to the scores by itself (baddbmm), without the interface.
         eager_attention_module="self_attention",
         classes=_decoder_classes("Bloom"),
     ),
@@ -335,6 +345,7 @@ FAMILIES: dict[str, ModelFamily] = {
     "gemma2": replace(
         _LLAMA,
         classes=_decoder_classes("Gemma2"),
+        # transformers refuses sdpa here, because it lacks the soft cap of the scores.
         eager_attention_module="self_attn",
         # It computes eager attention, which needs another kind of mask.
         supports_token_tree=False,

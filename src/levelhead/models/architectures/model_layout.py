@@ -48,6 +48,7 @@ class ModelLayout:
     parallel: ModelParallel = SINGLE_PROCESS
     """Which heads this process has, if several processes share the model."""
     lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
+    # A list, because the fields of a frozen dataclass cannot be assigned.
     running_threads: list[int] = field(default_factory=list, repr=False)
     """The thread that is running a forward pass."""
     _hook_points: dict[tuple[Stream, int], HookPoint] = field(default_factory=dict, repr=False)
@@ -61,6 +62,7 @@ class ModelLayout:
     ) -> ModelLayout:
         """Find the modules of a model that was loaded as one of its family's classes."""
         row = get_family(model.config.model_type)
+        # A class without a head is its own base model.
         backbone = cast("PreTrainedModel", model.base_model)
         blocks = find_layers(model)
         if not blocks:
@@ -136,6 +138,7 @@ class ModelLayout:
 
     def hook_point(self, stream: Stream, layer: int) -> HookPoint:
         """Return the module, side and call of a stream of a layer."""
+        # Every forward pass looks up the hook points of its edits.
         if (stream, layer) not in self._hook_points:
             self._hook_points[stream, layer] = self._find_hook_point(stream, layer)
         return self._hook_points[stream, layer]
@@ -146,10 +149,13 @@ class ModelLayout:
         block = self.blocks[layer]
         # For shared weights (ALBERT), only the number of the call tells layers apart.
         call = sum(earlier_block is block for earlier_block in self.blocks[:layer])
+        # Families compute embeddings in different modules; all of them end in the first layer's
+        # input.
         if stream == "embeddings":
             return HookPoint(block, "input", 0)
         if stream == "block_out":
             return HookPoint(block, "output", call)
+        # The last place where heads are separate: the projection mixes them.
         if stream == "head_out":
             return HookPoint(block.get_submodule(self.family.attention_output), "input", call)
         if stream == "mlp_out":
@@ -185,7 +191,9 @@ class ModelLayout:
         if stream == "head_out" or not self.family.fused:
             return torch.arange(count * size).view(count, size)
         index = QKV_STREAMS.index(stream)
+        # `check_divisible` refuses to split fused maps, so this process has all heads.
         if self.family.fused == "by head":
+            # Shape [heads, 3, head_dim]: GPT-NeoX and BLOOM store q, k and v of each head in turn.
             return torch.arange(self.heads * 3 * size).view(self.heads, 3, size)[:, index]
         # Stacked: all queries, then all keys, then all values; the last two may have fewer heads.
         begin = (0, self.heads * size, (self.heads + self.kv_heads) * size)[index]

@@ -42,6 +42,7 @@ class ModelParallel:
                     "a single process cannot share a model",
                     hint="start it with torchrun --nproc-per-node N",
                 )
+            # One GPU for each process of a machine; otherwise all would use the first.
             if torch.cuda.is_available():
                 torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", 0)))
             # Results are summed on the CPU (gloo); weights are gathered on the GPU (nccl).
@@ -72,6 +73,7 @@ class ModelParallel:
         # Each layer once: ALBERT's shared layer occurs several times.
         for block in dict.fromkeys(blocks):
             fully_shard(block, mesh=mesh)
+        # Last, as FSDP2 requires: it takes the weights that no layer has taken.
         fully_shard(backbone, mesh=mesh)
 
     def check_divisible(self, heads: int, kv_heads: int, *, fused: bool) -> None:
@@ -139,9 +141,11 @@ class ModelParallel:
     def sum_gates(self, gates: torch.Tensor) -> torch.Tensor:
         """Sum the derivatives by head masks over processes; each has those of its heads."""
         if self.mode == "tensor" and self.size > 1:
+            # all_reduce accepts only contiguous tensors.
             gates = gates.contiguous()
             distributed.all_reduce(gates)
         return gates
 
 
+# In mode "rows" a process has all heads, and a single one has all rows.
 SINGLE_PROCESS = ModelParallel("rows", 0, 1)

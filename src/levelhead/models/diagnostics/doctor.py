@@ -115,6 +115,8 @@ class ModelUnderTest:
 
     def run_first(self, lm: LM) -> torch.Tensor:
         """Run the query on only the first text with a model."""
+        # Always a batch of one row: results are compared bit for bit, and other sizes round
+        # differently.
         with torch.no_grad():
             return lm.run_rows(self.query, [0]).values
 
@@ -132,6 +134,7 @@ class ModelUnderTest:
         """
         size = self.lm.layout.site_width(site)
         rng = torch.Generator().manual_seed(size + k)
+        # As many directions as the site allows: at most its width.
         directions = torch.randn(size, min(k, size), generator=rng, dtype=torch.float64)
         return Projection(site, torch.linalg.qr(directions).Q.T)
 
@@ -205,6 +208,7 @@ def check_masking(model: ModelUnderTest) -> str:
             for position, value in zip(positions, values[:-1], strict=True):
                 if torch.equal(value, values[-1]):
                     ignored.append(position)
+    # A model in which no head can be tested must not pass.
     if ignored or not alive:
         raise CheckFailedError(
             f"masking {len(ignored) or 'any'} of {len(heads)} heads changes nothing: "
@@ -235,6 +239,7 @@ def check_gradient(model: ModelUnderTest) -> str:
     # Central differences: the error of the formula grows with the step, rounding in float32 falls.
     step, worst = 2e-2, 0.0
     scale = float(exact.norm())
+    # Written so that NaN fails.
     if not scale > 0:
         raise CheckFailedError("the gradient of every head mask is 0", hint=_make_report_hint())
     # Random signs for the heads of a layer test them together: two forward passes per layer.
@@ -263,6 +268,7 @@ def check_attention(model: ModelUnderTest) -> str:
     lm, layout = model.lm, model.lm.layout
     with torch.no_grad():
         (row,) = lm.run_rows(Query(model.rows, AttentionRows(model.tokens)), [0]).values
+    # A copy, because the attention implementation is a setting of the whole model.
     eager = _copy_model(lm)
     eager.set_attn_implementation("eager")
     with torch.no_grad():
@@ -292,10 +298,12 @@ def check_merging(model: ModelUnderTest) -> str:
             for stream in PER_HEAD_STREAMS
             if stream not in layout.family.position_shared_streams
         )
+        # Where a norm follows the projection (Gemma 2 and 3), an edit cannot be merged.
         if is_linear(layout.hook_point("mlp_out", layer).module):
             edits.append(model.projection(Site("mlp_out", layer), 2))
     edited = lm.edited(*edits)
     hooked = model.run_all(edited)
+    # Equality of both runs would be trivial if no edit acted.
     if torch.equal(hooked, model.run_all(lm)):
         raise CheckFailedError("the edits do not change the output", hint=_make_report_hint())
     worst = _distance(model.run_all(edited.merged()), hooked)
@@ -308,6 +316,7 @@ def check_resuming(model: ModelUnderTest) -> str:
     if layout.layers < 2:
         raise NothingToCheckError("the model has only one layer")
     layer = layout.layers // 2
+    # Several rows where possible: a resumed pass must also rebuild the mask of a padded batch.
     indices = range(len(TEXTS)) if not lm.batching.equal_length_only else [0]
     edited = lm.edited(HeadScale([Site("head_out", layer, 0)], 0))
     with torch.no_grad():
@@ -316,6 +325,7 @@ def check_resuming(model: ModelUnderTest) -> str:
         full = edited.run_rows(model.query, indices).values
         unedited = lm.run_rows(model.query, indices).values
     worst = _distance(resumed, full)
+    # A weak edit stays within the tolerance even if the layers above were not run.
     if torch.equal(resumed, unedited) and not torch.equal(full, unedited):
         raise CheckFailedError(
             "a resumed forward pass does not run the layers above", hint=_make_report_hint()
@@ -405,6 +415,7 @@ def find_hooks(lm: LM) -> frozenset[tuple[str, int]]:
     return frozenset(
         (name, key)
         for name, module in lm.layout.model.named_modules()
+        # By id: a hook that replaces another at the same module is a change, too.
         for key in (*module._forward_hooks, *module._forward_pre_hooks)
     )
 
@@ -416,6 +427,7 @@ def compute_fingerprint(lm: LM) -> str:
         digest.update(name.encode())
         if not tensor.is_meta:
             flat = tensor.detach().cpu().contiguous().flatten()
+            # As bytes: numpy has no bfloat16.
             digest.update(memoryview(flat.view(torch.uint8).numpy()))
     return digest.hexdigest()
 

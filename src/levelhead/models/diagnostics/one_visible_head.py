@@ -148,6 +148,7 @@ class _VisibilityHooks:
         ]
         if not dropped:
             return None
+        # A copy: the backward pass of attention may need its output unchanged.
         head_outputs = args[0].unflatten(-1, (self.heads, -1)).clone()
         head_outputs[..., dropped, :] = 0.0
         return (head_outputs.flatten(-2),)
@@ -171,6 +172,7 @@ class _VisibilityHooks:
                 hint="pass input_ids, and use_cache=False when generating",
             )
         hidden = torch.tensor(self.visible_head.hidden, device=ids.device)
+        # A new count: the calls in this pass distinguish the layers of a shared module.
         self.batch.hidden, self.batch.calls = torch.isin(ids, hidden), count()
         self.batch.positions = self.choose_heads(is_training=module.training)
 
@@ -194,6 +196,7 @@ class _VisibilityHooks:
         layer_index = self.batch.layer = next(self.batch.calls)
         heads = [head for layer, head in self.batch.positions if layer == layer_index]
         if heads:
+            # A copy: `expand` makes all heads share one memory, and a write would reach them all.
             visible = visible.clone()
             visible[:, heads] = True
         model_mask, dtype = arguments.get("attention_mask"), arguments["hidden_states"].dtype
@@ -261,6 +264,7 @@ def _combine_masks(
     """
     tokens, minimum = visible.shape[-1], torch.finfo(dtype).min
     if mask is None:
+        # Without a mask, transformers lets sdpa build the causal one (is_causal).
         all_visible = torch.ones(tokens, tokens, dtype=torch.bool, device=visible.device)
         mask = (all_visible.tril() if causal else all_visible)[None, None]
     if mask.dim() != 4 or mask.shape[-1] != tokens:

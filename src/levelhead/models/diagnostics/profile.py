@@ -35,6 +35,7 @@ class CpuTime:
 @contextmanager
 def measure_cpu_time() -> Iterator[CpuTime]:
     """Measure CPU time inside this context; nested calls of modules are counted once."""
+    # process_time counts all threads of the process, those of backward passes included.
     cpu_time, start = CpuTime(), time.process_time()
     depth, entered = 0, 0.0
 

@@ -216,6 +216,7 @@ class Projection(Edit):
         tokens: TokenSelection = "all",
     ) -> None:
         # float64 on the CPU: the hash of an edit must not depend on where it was fitted.
+        # A copy: the caller may change the given tensor in place.
         basis = torch.as_tensor(basis).detach().to("cpu", torch.float64, copy=True)
         ones = torch.ones(basis.shape[:1], dtype=torch.float64)
         unchecked = ones if weights is None else torch.as_tensor(weights).detach()
@@ -282,6 +283,7 @@ class Projection(Edit):
     @classmethod
     def from_parts(cls, parts: EditParts) -> Self:
         """Create it from its site, token selection, directions and weights."""
+        # Another number of sites in a file raises ValueError, which names the edit to the user.
         (site,) = parts.sites
         return cls(site, **cast("dict[str, Any]", {**parts.settings, **parts.tensors}))
 
@@ -299,6 +301,7 @@ class Projection(Edit):
         """Return the code that subtracts the components along the directions."""
         return _PROJECTION_CODE
 
+    # By hash: the == of tensors is elementwise and has no truth value.
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Projection) and self.content_hash == other.content_hash
 
@@ -361,6 +364,7 @@ def _check_directions(basis: torch.Tensor, weights: torch.Tensor) -> None:
             f"the weights range from {weights.min():.3g} to {weights.max():.3g}",
             hint="give weights in [0, 1]: they are shares of variance",
         )
+    # With oblique directions, the sum of components would not be a projection.
     gram = basis @ basis.T
     # 1e-5: directions that were orthonormalised in float32 pass, others do not.
     if not torch.allclose(gram, torch.eye(len(basis), dtype=torch.float64), atol=1e-5):

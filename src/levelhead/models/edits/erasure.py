@@ -133,6 +133,7 @@ class Erasure(Edit):
         """Return the code that subtracts the components."""
         return _ERASURE_CODE
 
+    # By hash: the == of tensors is elementwise and has no truth value.
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Erasure) and self.content_hash == other.content_hash
 

@@ -213,12 +213,15 @@ def load_edits(folder: Url) -> tuple[Edit, ...]:
 def _read_contents(folder: Url) -> _Contents:
     try:
         document = json.loads(_read_bytes(folder, EDITS_FILE))
+        # As text: in pydantic's strict mode only JSON may give a list for a tuple.
         contents = _Contents.model_validate_json(json.dumps(document["contents"]))
+    # RecursionError: an untrusted file may nest lists deeper than Python's stack.
     except (ValueError, ValidationError, KeyError, TypeError, RecursionError) as error:
         raise InvalidEditFileError(
             f"{EDITS_FILE} is not an edit file: {str(error).splitlines()[0]}",
             hint="give a folder that save_edits wrote",
         ) from None
+    # Detects damage and edits by hand; it is no signature, because anyone can compute it again.
     if content_hash(contents.as_json) != document.get("sha256"):
         raise InvalidEditFileError(
             f"{EDITS_FILE} was changed after it was written", hint="copy the complete folder again"
@@ -258,6 +261,7 @@ def _make_edit(index: int, entry: _Entry, tensors: Mapping[str, torch.Tensor]) -
             f"edit {index} is not a valid {entry.kind}: {error}",
             hint="give a folder that save_edits wrote",
         ) from None
+    # Of the rebuilt edit: a class that ignores a stored parameter would apply another edit.
     if edit.content_hash != entry.sha256:
         raise InvalidEditFileError(
             f"the hash of edit {index} differs from the stored one", hint="copy the folder again"

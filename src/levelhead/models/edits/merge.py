@@ -124,6 +124,7 @@ def find_sites_merged_into_readers(layout: ModelLayout, edits: tuple[Edit, ...])
 
 def forbid_offloaded(layout: ModelLayout) -> None:
     """Raise if some weights are offloaded, and cannot be changed or written."""
+    # accelerate leaves offloaded weights on the meta device, without values.
     if any(parameter.is_meta for parameter in layout.model.parameters()):
         raise LevelheadError(
             "some weights are offloaded by device_map", hint="load the model without device_map"
@@ -137,6 +138,7 @@ def _check_shared_weights(
 ) -> None:
     """Raise if a layer's weights are shared and its calls are edited differently."""
     stream, layer = stream_layer
+    # These are merged into a map after the layers, which no layer shares.
     if stream in ("embeddings", "block_out", "pooled") or not layout.is_shared(layer):
         return
     size = layout.site_width(Site(stream, layer))

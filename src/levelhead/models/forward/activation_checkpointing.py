@@ -47,6 +47,7 @@ def checkpoint_layers(layout: ModelLayout, hooks: Hooks) -> Iterator[None]:
                     return original(*args, **kwargs)
 
             # The random state is not saved: models are in eval mode, without dropout.
+            # Reentrant checkpointing needs an input that requires a gradient; here only gates do.
             return checkpoint(
                 run_layer, *args, use_reentrant=False, preserve_rng_state=False, **kwargs
             )
@@ -54,6 +55,7 @@ def checkpoint_layers(layout: ModelLayout, hooks: Hooks) -> Iterator[None]:
         return forward
 
     with ExitStack() as stack:
+        # Once per module: a shared layer patched twice would be a checkpoint inside a checkpoint.
         for block in {id(block): block for block in layout.blocks}.values():
             stack.enter_context(patched_forward(block, make_forward(block.forward)))
         yield

@@ -92,6 +92,7 @@ def _attention(
     """Compute sdpa, and collect the attention of the requested query tokens."""
     collector: _RowCollector = _thread_state.rows
     queries, query_weights = _query_positions(collector.weights)
+    # Shape [batch, heads, q, head_dim].
     selected_queries = query.gather(
         2, queries[:, None, :, None].expand(-1, query.shape[1], -1, query.shape[3])
     )
@@ -104,6 +105,7 @@ def _attention(
     causal = kwargs.get("is_causal")
     causal = getattr(module, "is_causal", True) if causal is None else causal
     scores = _apply_mask(scores, queries, attention_mask, causal=bool(causal))
+    # transformers' eager attention computes its softmax in float32 for half precision, too.
     dtype = torch.float64 if scores.dtype == torch.float64 else torch.float32
     collector.add(scores.softmax(-1, dtype=dtype), query_weights)
     return sdpa_attention_forward(
@@ -114,6 +116,7 @@ def _attention(
 def _query_positions(weights: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """Return `[batch, q]` positions of tokens with a weight, and their weights; padded with 0."""
     max_queries = int((weights > 0).sum(1).max())
+    # Texts with fewer tokens are filled up with tokens of weight 0, which add nothing.
     query_weights, positions = weights.topk(max(max_queries, 1), dim=1)
     return positions, query_weights
 
@@ -127,11 +130,13 @@ def _apply_mask(
             return scores
         keys = torch.arange(scores.shape[-1], device=scores.device)
         allowed = keys[None, None, None, :] <= queries[:, None, :, None]
+        # Not minus infinity: a row whose keys are all masked would become NaN.
         return scores.masked_fill(~allowed, torch.finfo(scores.dtype).min)
     # Some masks are longer than the keys.
     mask = mask[..., : scores.shape[-1]]
     if mask.shape[2] > 1:
         index = queries[:, None, :, None].expand(-1, mask.shape[1], -1, mask.shape[3])
+        # Shape [batch, heads or 1, q, keys]: only the rows of the requested tokens.
         mask = mask.expand(len(queries), -1, -1, -1).gather(2, index)
     if mask.dtype == torch.bool:
         return scores.masked_fill(~mask, torch.finfo(scores.dtype).min)
@@ -159,5 +164,7 @@ def _collect_by_hooks(layout: ModelLayout, collector: _RowCollector) -> Iterator
         yield
 
 
+# With sdpa's mask function: for a name without one, transformers passes no mask to the layers, and
+# padding would be attended to.
 AttentionInterface.register(ROW_ATTENTION, _attention)
 AttentionMaskInterface.register(ROW_ATTENTION, sdpa_mask)

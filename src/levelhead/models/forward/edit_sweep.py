@@ -73,6 +73,7 @@ def run_edit_sets(
         sweep_batch = _SweepBatch(query, batch, LastLayerCache(tokens_read(query, batch), products))
         with torch.no_grad():
             values_by_model = dict(_run_node(tree, sweep_batch, None))
+        # Shape [models, rows of the batch, ...].
         return torch.stack([values_by_model[i] for i in range(len(models))])
 
     for indices, values in lm.batching.run_batches(query.rows, run_batch):
@@ -149,8 +150,10 @@ def _run_node(
         last_layer_cache=sweep_batch.last_layer_cache if node.is_token_restricted else None,
         batch=sweep_batch.batch,
     )
+    # On the CPU: the results of all models would otherwise stay in the device's memory.
     yield node.position, output.values.cpu()
     for layer, branch in node.branches:
+        # A branch at the layer where this model resumed itself resumes from the same input.
         yield from _run_node(branch, sweep_batch, output.layer_inputs.get(layer, resume_from))
 
 

@@ -124,6 +124,7 @@ class Tokens:
             bos=_choose_bos(tokenizer, config, bos, add_bos_token) if causal else None,
             # Tokenizers without a limit report a huge number, so the minimum is the model's.
             max_length=min(positions, int(tokenizer.model_max_length)),
+            # Padding is masked: if no pad token is known, any id will do.
             pad=int(
                 _first_not_none(tokenizer.pad_token_id, getattr(config, "pad_token_id", None), 0)
             ),
@@ -147,6 +148,7 @@ class Tokens:
             # A truncated text would silently be another text; its length is checked below.
             truncation=False,
             padding=False,
+            # The warning about long texts is an error below.
             verbose=False,
         )
         rows = [self._make_encoded_text(encoding) for encoding in encodings.encodings or ()]
@@ -181,6 +183,7 @@ class Tokens:
             raise UnreadableTextError(
                 f"text {index} has no tokens: {text!r:.80}", hint="leave it out"
             )
+        # No token has the id -1: without a mask token none can be written out.
         masks = encoded.row.ids.count(_first_not_none(self.tokenizer.mask_token_id, -1))
         # A mask token inside a text would be read as a word by everything but fill.
         if masks != blanks:

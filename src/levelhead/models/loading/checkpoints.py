@@ -147,6 +147,7 @@ def _read_json(path: Path) -> dict[str, Any]:
         raise LevelheadError(
             f"{path.parent} has no {path.name}", hint="give a folder written by save_pretrained"
         ) from None
+    # RecursionError: an untrusted file may nest lists deeper than Python's stack.
     except (ValueError, RecursionError) as error:
         raise LevelheadError(
             f"{path} is not valid JSON: {error}", hint="download the model again"
@@ -170,6 +171,7 @@ def _refuse_unsafe_config(folder: Path, config: dict[str, Any]) -> None:
 
 
 def _list_weight_files(folder: Path, single: str, index: str) -> tuple[Path, ...]:
+    # In the order of transformers: the hash must cover the file that it loads.
     if (folder / single).exists():
         return (folder / single,)
     weight_map = _read_json(folder / index).get("weight_map")

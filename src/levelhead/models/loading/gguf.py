@@ -26,6 +26,7 @@ def convert_gguf(path: Path, cache: Path) -> Path:
             link.symlink_to(path.resolve())
             _convert(link, folder)
 
+    # Named by its content: a file that was replaced under its name is converted again.
     return build_once(cache / "gguf" / f"{file_hash(path)[:32]}-{CONVERSION_REVISION}", convert)
 
 
@@ -45,6 +46,7 @@ def _convert(path: Path, folder: Path) -> None:
         tokenizer = transformers.AutoTokenizer.from_pretrained(
             path.parent, gguf_file=path.name, trust_remote_code=False
         )
+    # A malformed file can fail anywhere in the parser, with any type of error.
     except Exception as error:
         raise LevelheadError(
             f"transformers cannot read this GGUF file: {(str(error).splitlines() or [''])[0]}",

@@ -107,6 +107,7 @@ class HttpModel:
             )
 
     def __repr__(self) -> str:
+        # Without the key: the text appears in logs and tracebacks.
         return f"HttpModel({self.url!r}, {self.model!r})"
 
     @property
@@ -179,6 +180,8 @@ class HttpModel:
     def token_ids_of_word(self, word: str) -> tuple[int, ...]:
         """Return a word's tokens inside a sentence; empty if the word has no tokens of its own."""
         try:
+            # Inside a sentence, because most tokenizers split a word at the start of a text
+            # differently.
             return self._tokenize_word("The ", word, tuple(self._tokenize("The")))
         except UnreadableTextError:
             return ()
@@ -320,6 +323,7 @@ class HttpModel:
             if [int(choice["index"]) for choice in choices] != list(range(len(contexts))):
                 raise ValueError("the answers do not match the requests")
             for choice in choices:
+                # One token was requested, so exactly one position is reported.
                 (first,) = choice["logprobs"]["content"]
                 log_probs = {
                     int(entry["id"]): float(entry["logprob"]) for entry in first["top_logprobs"]
@@ -335,6 +339,7 @@ class HttpModel:
     def _request_completions(self, prompts: Sequence[Sequence[int]], count: int) -> dict[str, Any]:
         body = {
             "prompt": [list(ids) for ids in prompts],
+            # Only the distribution of the next token is used, never the sampled token.
             "max_tokens": 1,
             "temperature": 0,
             "logprobs": count,
@@ -370,6 +375,8 @@ class HttpModel:
         if self.key:
             headers["Authorization"] = f"Bearer {self.key}"
         request = urllib.request.Request(  # noqa: S310  # http or https: checked above
+            # Users give addresses with and without /v1, as for OpenAI's clients; /tokenize is not
+            # under it.
             self.url.rstrip("/").removesuffix("/v1") + path,
             None if body is None else json.dumps(body).encode(),
             headers,
@@ -379,6 +386,7 @@ class HttpModel:
                 content = json.load(response)
         except urllib.error.HTTPError as error:
             with error:
+                # The body may be a web page of any size.
                 message = error.read(300).decode(errors="replace")
             # Some servers repeat the key in their error message.
             message = message.replace(self.key, "...") if self.key else message

@@ -168,6 +168,7 @@ def _read_merge_record(folder: Path) -> tuple[tuple[str, ...], tuple[Site, ...]]
 
 def _find_folder(name: str, revision: str | None, *, allow_pickle: bool) -> tuple[Path, str | None]:
     path = Path(name).expanduser()
+    # As in transformers, a local folder takes precedence over a Hub id.
     if path.is_dir():
         return path, None
     if path.suffix == ".gguf":
@@ -241,6 +242,7 @@ def _load_tokenizer(folder: Path) -> Any:
     # For some architectures transformers silently replaces the rules of tokenizer.json by its own,
     # but the model was trained with those of the file.
     file_tokenizer = tokenizers.Tokenizer.from_file(str(path))
+    # tokenizer.json can store padding and truncation; a truncated text would be another text.
     file_tokenizer.no_padding()
     file_tokenizer.no_truncation()
     expected_ids = file_tokenizer.encode(TOKENIZER_TEST_TEXT, add_special_tokens=False).ids
@@ -272,6 +274,7 @@ def _load_model(
                 visible_head.install(model.base_model, find_layers(model))
             return _move_to_device(model, device), model_class
         missing[model_class.name] = missing_weights
+        # Freed before the next class is loaded: memory may not hold the model twice.
         del model
     last, missing_weights = list(missing.items())[-1]
     raise LevelheadError(
@@ -285,6 +288,7 @@ def _check_finite(model: Any) -> None:
     # sdpa on a CPU turns some NaN into finite numbers: the heads of a damaged layer would look as
     # if they had no effect.
     for name, parameter in model.named_parameters():
+        # A weight that processes share is a DTensor: each process checks its part.
         values = parameter.to_local() if hasattr(parameter, "to_local") else parameter
         if not values.is_meta and not values.isfinite().all():
             raise LevelheadError(
@@ -296,6 +300,7 @@ def _check_finite(model: Any) -> None:
 def _move_to_device(model: Any, device: str | None) -> Any:
     try:
         return model if device is None else model.to(device)
+    # AssertionError is what a torch without CUDA raises.
     except (RuntimeError, AssertionError) as error:
         raise LevelheadError(
             f"the model cannot be moved to {device!r}: {(str(error).splitlines() or [''])[0]:.160}",
@@ -321,6 +326,7 @@ def _load_class(
         )
     try:
         config = transformers.AutoConfig.from_pretrained(checkpoint.folder, trust_remote_code=False)
+        # A stored return_dict=False would turn outputs, which are read by name, into tuples.
         config.return_dict = True
         if getattr(config, "chunk_size_feed_forward", 0):
             # The numbers stay the same, and the feed-forward module is called once per layer: a
@@ -332,6 +338,7 @@ def _load_class(
                 config=config,
                 dtype=dtype,
                 **device_options,
+                # Never None: without safetensors, transformers would then read a pickle.
                 use_safetensors=not checkpoint.is_pickled,
                 weights_only=True,
                 trust_remote_code=False,
@@ -339,6 +346,7 @@ def _load_class(
                 output_loading_info=True,
                 **options,
             )
+    # transformers raises errors of many types for a config that does not fit its weights.
     except Exception as error:
         raise LevelheadError(
             f"transformers cannot load {checkpoint.folder}: "

@@ -130,6 +130,7 @@ def continue_pretraining(
     target = prepare_new_folder(Path(folder))
     work_folder = target.with_name(f"{target.name}.unfinished")
     work_folder.mkdir(exist_ok=True)
+    # Two processes would write checkpoints into each other's folder.
     with exclusive_lock(str(work_folder)):
         _start_or_resume(work_folder, record)
         trainee = train_copy(lm, usable, work_folder, config, progress)
@@ -141,13 +142,16 @@ def continue_pretraining(
         # Saved through the reloaded base: its config has the base's dropout, not the training's.
         lm.layout.model.load_state_dict(trainee.model.state_dict())
         output_folder = work_folder / "made"
+        # A kill while the model was saved leaves a part of it here.
         shutil.rmtree(output_folder, ignore_errors=True)
         save_model(lm, output_folder)
         write_atomic(
             output_folder / RECORD_FILE,
             to_canonical_json(record | {"weights": compute_weight_hashes(output_folder)}),
         )
+        # One rename: a folder under its final name is always complete.
         os.replace(output_folder, target)
+    # After the rename: a kill before this line leaves files that are no longer needed.
     shutil.rmtree(work_folder, ignore_errors=True)
     return Path(folder)
 
@@ -182,6 +186,8 @@ def _reload_base(base: LM | str | os.PathLike[str]) -> LM:
                 f"{base.identity.name} is edited, but its checkpoint is not",
                 hint="save it first (levelhead export, or save_pretrained), then train that folder",
             )
+        # The reloaded model has default options; the caller's tokenizer policy and name are
+        # retained.
         lm = replace(lm, tokens=base.tokens, identity=base.identity)
     # A vocabulary head of random weights would be trained from nothing on a few hundred steps.
     if not lm.heads & {"masked", "causal"}:

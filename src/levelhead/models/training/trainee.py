@@ -70,6 +70,7 @@ def train_copy(
     )
     # Sums over threads depend on how many there are: a fixed number gives the same weights.
     with quiet(), preserve_rng_state(), threadpool_limits(config.threads):
+        # Dropout is drawn from torch's generator.
         torch.manual_seed(config.seed)
         trainee = make_trainee(lm, config.dropout)
         trainer = _Trainer(
@@ -83,6 +84,7 @@ def train_copy(
             ],
         )
         trainer.layout = trainee
+        # With its bars disabled, the Trainer prints to standard output, where results go.
         trainer.remove_callback(transformers.PrinterCallback)
         trainer.train(resume_from_checkpoint=latest_checkpoint(work_folder))
     trainee.model.eval()
@@ -100,6 +102,7 @@ def make_trainee(lm: LM, dropout: tuple[float, float] | None) -> ModelLayout:
         setattr(config, name, share)
     model = type(base)(config)
     model.load_state_dict(base.state_dict())
+    # The hooks are not among the weights that were copied.
     if visible_head := OneVisibleHead.from_config(config):
         visible_head.install(model.base_model, find_layers(model))
     return ModelLayout.from_model(model, lm.layout.model_class)
@@ -151,11 +154,13 @@ class _Trainer(transformers.Trainer):
     ) -> Any:
         """Compute the mean negative log-probability (natural) of the target tokens."""
         labels = inputs.pop("labels")
+        # Only the backbone: the vocabulary head would score every token.
         hidden = self.layout.backbone(**inputs).last_hidden_state
         if self.layout.model_class.causal:
             # A causal model predicts a token at the position before it.
             hidden, labels = hidden[:, :-1], labels[:, 1:]
         is_target = labels != IGNORED_LABEL
+        # Shape [targets, width]: the vocabulary head runs for the targets only.
         return -compute_token_log_probs(
             self.layout, hidden[is_target], labels[is_target][:, None]
         ).mean()

@@ -108,6 +108,7 @@ class TrainingExampleDataset(torch.utils.data.Dataset[int]):
                 continue
             # A generator for each row: masks do not depend on where training was resumed.
             rng = np.random.default_rng((self.seed, row_number))
+            # At least one: a batch without targets would have a mean loss of NaN.
             count = max(1, round(self.mask_fraction * len(example.target_positions)))
             positions = torch.from_numpy(rng.permutation(example.target_positions)[:count])
             labels[i, positions] = ids[i, positions]

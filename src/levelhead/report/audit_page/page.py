@@ -113,6 +113,8 @@ def render_audit_page(audit: Audit, results: Mapping[str, Record], *, command: s
         _data_section(results),
         _provenance_section(audit, results, command),
     ]
+    # autoescape: names of models and texts of corpora are untrusted. StrictUndefined: a misspelt
+    # field would otherwise print nothing.
     env = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined)
     text = env.from_string(_file("audit.html")).render(
         title=truncate_text(audit.study_config.description),
@@ -157,6 +159,7 @@ def truncate_text(text: str) -> str:
 def make_figure(name: str, chart: ChartType, caption: str, alt: str) -> PageFigure:
     """Render a chart as a figure of the page."""
     svg = render_svg(chart)
+    # The first width is that of the root element.
     width = int(float(svg.split(b'width="', 1)[1].split(b'"', 1)[0]))
     return PageFigure(
         name, caption, alt, base64.b64encode(svg).decode(), to_script_json(chart), width

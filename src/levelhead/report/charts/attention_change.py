@@ -134,6 +134,7 @@ def _forest(change: AttentionChange) -> ChartType:
     random = change.head_permutation_test
     if random is not None:
         name = "range of random groups of heads"
+        # Next to the difference whose null distribution it is.
         order.insert(3, name)
         band = {
             "name": name,

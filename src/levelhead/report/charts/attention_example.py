@@ -61,6 +61,7 @@ def _head_panel(result: AttentionExample, strip: HeadAttentionStrip, width: int)
             axis=alt.Axis(orient="top", labelAngle=0, ticks=False, domain=False),
             scale=alt.Scale(paddingInner=0.04, paddingOuter=0),
         ),
+        # By position, because a word may occur twice in a sentence.
         y=alt.Y("place:O", title=None, axis=None),
     )
     cells = base.mark_rect(stroke="#dddddd", strokeWidth=0.5).encode(
@@ -77,6 +78,7 @@ def _head_panel(result: AttentionExample, strip: HeadAttentionStrip, width: int)
         ],
     )
     ink = alt.condition(f"datum.attention > {LIGHT_FROM}", alt.value("white"), alt.value(INK))
+    # Text is placed from the centre of a cell: half of its width to the left is its edge.
     words = base.mark_text(align="left", dx=6 - width / 2, fontSize=11).encode(
         text="shown:N", color=ink
     )

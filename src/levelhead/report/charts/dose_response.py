@@ -74,7 +74,9 @@ def _panel(
         x=alt.X("dose:Q", title="dose", axis=alt.Axis(values=[0, 0.5, 1], grid=False)),
         color=alt.Color("family:N", scale=scale(OKABE_ITO), legend=alt.Legend(title="family")),
     )
+    # Some measures vary around 50: an axis from 0 would flatten them.
     value = alt.Y("value:Q", title=None, scale=alt.Scale(zero=False), axis=alt.Axis(tickCount=4))
+    # Shapes and dashes as well, so that no family is recognised by its colour alone.
     points = base.mark_point(filled=True, size=26, opacity=0.75).encode(
         y=value,
         shape=alt.Shape("family:N", scale=scale(SHAPES), legend=alt.Legend(title="family")),

@@ -41,6 +41,7 @@ def forest_chart(
 def _row(name: str, estimate: Measurement | Estimate) -> ChartType:
     low, high, parity = estimate.interval.low, estimate.interval.high, estimate.parity
     span = [low, high, *([] if parity is None else [parity])]
+    # An interval of one point at parity has no width; the axis needs one.
     margin = (max(span) - min(span)) * 0.08 or 1.0
     scale = alt.Scale(domain=[min(span) - margin, max(span) + margin], nice=False)
     # Below 0.01 three decimals would print every tick as 0.00.

@@ -111,6 +111,7 @@ def difference_rows_chart(
 ) -> ChartType:
     """Plot rows with intervals around a line at parity; dashed lines show bounds."""
     plot_rows = [_row(i, line) for i, line in enumerate(lines)]
+    # Rows are numbered, because two may have the same name; the axis prints the names.
     names = {row["at"]: row["name"] for row in plot_rows}
     label = f"{json.dumps(names)}[datum.value]"
     y = alt.Y(
@@ -122,6 +123,7 @@ def difference_rows_chart(
     x = alt.X("value:Q", title=title, scale=alt.Scale(zero=False), axis=alt.Axis(tickCount=6))
     base = alt.Chart(inline_data(plot_rows)).encode(y=y)
     with_value = base.transform_filter("datum.value != null")
+    # The rows contain their colours, which no scale may map to others.
     colour = alt.Color("colour:N", scale=None)
     small = [
         {"at": row["at"], "value": value}

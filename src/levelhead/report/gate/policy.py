@@ -23,6 +23,7 @@ EARLIER_FORMAT = "levelhead-gate-1"
 
 
 def _tuple(value: object) -> object:
+    # TOML has arrays, but strict records accept only tuples.
     return tuple(value) if isinstance(value, list) else value
 
 

@@ -109,6 +109,7 @@ def plan_core(
     omitted: list[Omitted] = []
     for row in suite:
         try:
+            # Whatever cannot be measured on this model fails here, before any forward pass.
             measure = parse_measure(row.text)
             measure.check(lm)
             measure.queries(lm)
@@ -141,6 +142,7 @@ def plan_core(
             OTHER: CompareModelsStep(first=OTHER, second=MODEL, measures=tuple(measures))
         }
     if sources.model.edit is not None:
+        # Reversed, so that of several measures with one metric the first is used.
         names = {reported_metric_name(measures[name]): name for name in reversed(measures)}
         probing_measure = next(
             (
@@ -195,6 +197,7 @@ def extend_audit(
     total = (
         None if seconds_left is None else (started_at + seconds_left - time.monotonic()) * OVERHEAD
     )
+    # A comparison queries two models.
     budget = TimeBudget(lm, timer, total, 2 if core_config.rows(CompareModelsStep) else 1, omitted)
     added = budget.plan_measures(candidates)
     measures = {**core_config.measures, **added}
@@ -271,6 +274,7 @@ def save_audit(audit: Audit, folder: Path) -> None:
     """Write an audit's plan into its folder, also as a study for `levelhead study`."""
     mark_owned(folder, (AUDIT_FILE, STUDY_FILE, *OWNED_FILES))
     write_atomic(str(folder / STUDY_FILE), audit.study_config.to_json().encode() + b"\n")
+    # Last: a folder with this file counts as planned, so the study must be there.
     write_atomic(str(folder / AUDIT_FILE), audit.to_json().encode() + b"\n")
 
 

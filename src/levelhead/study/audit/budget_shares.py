@@ -135,6 +135,7 @@ class TimeBudget:
                 )
                 for candidate in remaining
             }
+            # An empty list means that not even the smallest sample fits.
             if all(options.values()):
                 return {name: affordable[0] for name, affordable in options.items()}
             unaffordable = [
@@ -154,6 +155,7 @@ class TimeBudget:
         return [
             option
             for option in candidate.options
+            # Shares are sums of floats: a size that fits exactly must not fail by rounding.
             if candidate.seconds(option) * self.models <= limit * 1.001
         ]
 

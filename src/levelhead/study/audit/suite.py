@@ -181,6 +181,7 @@ def find_extensions(
         try:
             measure = parse_measure(audit_measure.text)
             measure.check(lm)
+            # After the check: a measure that does not fit must not be listed as lacking time.
             if deadline is not None and time.monotonic() > deadline:
                 omitted.append(omit_for_time(name))
                 continue
@@ -223,6 +224,7 @@ def rank_locators(lm: LM) -> tuple[list[AuditMeasure], list[str]]:
         has_verdict = calibration is not None and calibration.verdict != "not evaluated"
         dose = calibration.smallest if calibration is not None else None
         rank = calibration.rank if calibration is not None else None
+        # 2 sorts behind every dose, of which the largest is 1.
         ranked.append((not has_verdict, 2.0 if dose is None else dose, -(rank or 0.0), number))
     return [LOCATORS[number] for *_, number in sorted(ranked)], rejected
 

@@ -108,6 +108,7 @@ class QueryTimer:
         if not self.is_timed:
             return 0.0
         if kind not in self.seconds_by_kind and (queries := _sample_queries(query_set)):
+            # With the threads of the run, because they determine its speed.
             with threadpool_limits(self.threads):
                 self.seconds_by_kind[kind] = _time_query(self.lm, query_set, queries)
         return self.seconds_by_kind.get(kind, 0.0)
@@ -127,6 +128,7 @@ def _time_query(lm: LM, query_set: QuerySet, queries: Sequence[QueryArgs]) -> fl
         query, _ = build_query(lm, query_set.query_kind, queries[:n_queries], query_set.settings)
         if query is not None:
             query.run(lm)
+        # The first round is the warm-up: its time only tells that it took place.
         warm, elapsed = elapsed > 0, time.perf_counter() - started_at
         if warm and (elapsed >= MIN_TIMING_SECONDS or n_queries == len(queries)):
             return elapsed / n_queries
@@ -140,6 +142,7 @@ def split_time(costs: Mapping[str, float], total: float) -> dict[str, float]:
     {'cheap': 1, 'dear': 6.0, 'dearer': 6.0}
     """
     remaining, allotted = total, {}
+    # The cheapest first: what they leave is shared by all that follow.
     for number, name in enumerate(sorted(costs, key=lambda name: costs[name])):
         allotted[name] = min(costs[name], remaining / (len(costs) - number))
         remaining -= allotted[name]

@@ -78,6 +78,7 @@ def estimate_cost(
     with threadpool_limits(context.threads):
         measure_plans = [_plan_measure(lm, measure, context.threads) for measure in measures]
         store = open_store(lm.response_store(context.store))
+        # By key: units that several measures share are computed once.
         tasks = {
             task.key: task
             for measure_plan in measure_plans
@@ -163,6 +164,7 @@ def _time_batches(lm: LM, batches: Sequence[_Batch]) -> tuple[float, dict[str, t
         sizes.append(batch.padded)
         seconds.append(time.perf_counter() - started_at)
     sizes, seconds = sizes[1:], seconds[1:]
+    # A line: the fixed time of a batch, and the time per padded token.
     slope, start = np.polyfit(sizes, seconds, 1) if len(set(sizes)) > 1 else (0.0, np.mean(seconds))
     if slope < 0 or start < 0:  # too few or too noisy batches for a line: proportional to tokens
         slope, start = sum(seconds) / sum(sizes), 0.0
@@ -176,6 +178,7 @@ def _make_stand_in_store(
     answers: Mapping[str, torch.Tensor],
 ) -> Store:
     """A store with a response for every unit: the stored one, else one of the same kind."""
+    # A name of its own, because all memory:// stores of a process share one file system.
     stand_in_store = open_store(f"memory://levelhead-estimate-{secrets.token_hex(8)}")
     generator = torch.Generator().manual_seed(0)
     for key, task in tasks.items():
@@ -231,6 +234,7 @@ def _time_inference(
             )
             continue
         extra_seconds = [
+            # The timings are noisy: fewer resamples cannot cost more.
             max(seconds - timings[0], 0) / (MORE_RESAMPLES - FEW_RESAMPLES)
             for seconds in timings[1:]
         ]

@@ -47,4 +47,5 @@ class CostEstimate(Record):
 def peak_mb() -> float:
     """Peak memory of this process so far."""
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    # Linux reports kibibytes, macOS bytes.
     return peak / (MB if sys.platform == "darwin" else 1024)

@@ -82,6 +82,7 @@ def estimate_finetuning_cost(
         seconds=sum(parts.values()),
         seconds_by_part=parts,
         peak_mb=peak_mb(),
+        # The model, and two retained checkpoints of weights and Adam's two moments.
         disk_mb=(1 + 2 * 3) * weights / MB,
         notes=("checkpoints are assumed to be written at 400 MB per second",),
     )
@@ -109,6 +110,7 @@ def _time_steps(
     model: Any, batches: BatchDataset, sizes: Sequence[int], tuning: FinetuneConfig
 ) -> tuple[float, float]:
     """Seconds per padded token and per step."""
+    # A rate of 0, so that no timed step changes a weight.
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.0, fused=True)
     positions = np.argsort(sizes)[::-1][np.linspace(0, len(sizes) - 1, PROBES).round().astype(int)]
     timed_sizes, timings = [], []
@@ -117,6 +119,7 @@ def _time_steps(
         compute_classification_loss(
             model, batches.collate([position]), dropout=tuning.dropout
         ).backward()
+        # The Trainer clips by default, so this is part of the time of a step.
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
         optimizer.zero_grad()

@@ -83,6 +83,7 @@ def estimate_mining_cost(
     collect_results([payload], quota, lambda name, lines: sum(map(len, lines)))  # type: ignore[arg-type]
     gathering = time.perf_counter() - started_at
     units = -(-pieces // PIECES_PER_TASK)
+    # The first piece of a unit costs more, because it fills the quotas of contexts.
     session = sum(sizes.values()) * timings[-1] / sizes_of[-1] + units * max(
         timings[0] - timings[-1], 0
     )

@@ -142,6 +142,7 @@ class StudyConfigBase(StrictConfig):
     @classmethod
     def _tables(cls) -> dict[str, type[StrictConfig]]:
         """The class of the rows of every table of steps."""
+        # The annotation of a table is dict[Key, class of its rows].
         return {
             name: get_args(field.annotation)[1]
             for name, field in cls.model_fields.items()

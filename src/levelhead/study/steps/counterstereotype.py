@@ -88,6 +88,7 @@ def run_attention_example_step(session: StudySession, name: str) -> AttentionExa
     inputs = {"map": head_map.content_hash, "row": row.model_dump(), "pairs": dict(pairs.data)}
 
     def make() -> AttentionExample:
+        # A causal model attends only to earlier words.
         oriented_pairs = attribute_first(pairs) if lm.is_causal else pairs
         pair = sample_pairs(
             oriented_pairs, 2, seed=session.config.seed, control_categories=row.control_categories

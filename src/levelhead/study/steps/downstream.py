@@ -205,6 +205,7 @@ def run_downstream_step(session: StudySession, name: str) -> DownstreamReport:
         ]
         variants_by_model = [tuple(_build_edits(session, row, lm)) for lm in (base, *models)]
         all_variants = tuple(dict.fromkeys(name for names in variants_by_model for name in names))
+        # Only settings that are measurable in every model: rows and columns form a full table.
         names = tuple(
             variant
             for variant in all_variants
@@ -284,6 +285,7 @@ def _build_edits(session: StudySession, row: DownstreamStep, lm: LM) -> dict[str
     sweep = session.config.rows(ProjectionSweepStep)[row.sweep]
     base = session.model(sweep.model)
     source = base if row.subspaces == "reused" else lm
+    # Everything that a fit depends on: several measures of one model share it.
     key = f"{model_key(source)} {sweep.pairs} {sweep.n} {sweep.centered}"
     if key not in session.sentence_debias_edits:
         pairs = contrast_pairs(sweep.pairs, n=sweep.n)

@@ -121,6 +121,7 @@ def glue_steps(session: StudySession) -> Iterator[StudyStep]:
                 partial(run_glue_step, session, name, task_name),
                 f"glue.{name}.{task_name}",
             )
+            # One after the other: steps of one task would train the same classifier at once.
             yield StudyStep(step, make, (f"map.{masks.map}", *earlier_steps.get(task_name, ())))
             earlier_steps[task_name] = (*earlier_steps.get(task_name, ()), step)
 
@@ -138,6 +139,7 @@ def run_glue_step(session: StudySession, name: str, task_name: str) -> GlueMaski
     }
     base, measure = session.model(source), GlueTask(task=task_name, part="dev")
     for set_name, sites in sets.items():
+        # A generator for each set: its random heads do not depend on the other sets.
         rng = session.inference.rng("random heads", set_name)
         random_sets = [
             sample_random_heads(sites, base.layout.heads, rng=rng) for _ in range(row.random)
@@ -147,6 +149,7 @@ def run_glue_step(session: StudySession, name: str, task_name: str) -> GlueMaski
             for i, random_sites in enumerate(random_sets)
         }
     inputs = {
+        # Without the list of tasks: the result of one must not depend on the others.
         "map": head_map.content_hash,
         "row": row.model_dump(exclude={"tasks"}),
         "train": dict(get_task_spec(task_name).hashes("train")),
@@ -172,12 +175,14 @@ def run_glue_step(session: StudySession, name: str, task_name: str) -> GlueMaski
                 )
             )
             values = [float(value) for value in resampled[-1].full]
+            # zip stops after the named sets; the values of random heads follow them.
             per_seed.append(dict(zip(("full", *sets), values, strict=False)))
         mean = average_resamples(resampled)
         # Random heads are a control and no hypotheses: they are not in the sets' correction.
         of_sets = replace(
             mean, full=mean.full[:n_reported], resamples=mean.resamples[:, :n_reported]
         )
+        # Shape [sets, random]: the random heads follow the sets, in their order.
         random = mean.full[n_reported:].reshape(len(sets), row.random).tolist()
         return GlueMaskingResult(
             task=task_name,

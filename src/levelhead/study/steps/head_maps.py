@@ -150,6 +150,7 @@ def run_random_heads_step(session: StudySession, name: str, k: int | str) -> Ran
 
     def make() -> RandomHeadControl:
         responses, split = split_halves(session, lm, measure, head_map)
+        # On the items that ranked them, top heads are better than random ones by selection alone.
         split.require_two_halves()
         return compare_with_random_heads(
             lm,
@@ -211,6 +212,7 @@ def run_greedy_step(session: StudySession, name: str) -> GreedySelection:
 
     def make() -> GreedySelection:
         responses, split = split_halves(session, lm, measure, head_map)
+        # On the items that selected them, heads would be confirmed by selection alone.
         split.require_two_halves()
         candidates = head_map.positive_heads()[: row.greedy_candidates]
         selection = select_heads_greedily(
@@ -275,6 +277,7 @@ def ablated_heads(session: StudySession, name: str) -> tuple[AblationResponses, 
     row, head_map = session.config.rows(HeadMapStep)[name], session.head_map(name)
     lm, measure = session.model(row.model), session.measure(row.measure)
     responses, split = split_halves(session, lm, measure, head_map)
+    # Heads that were not ablated have no effect to resample.
     sites = [score.site for score in head_map.scores if score.effect is not None]
     ablated = ablate_each(
         lm, measure, responses, sites, split=split, ablation=row.ablation, context=session.context
@@ -292,6 +295,7 @@ def head_effects(session: StudySession, name: str) -> AblationEffects:
         [confirm.select_variant(ablated, i) for i in range(len(ablated.variants))],
         sign=head_map.bias_sign.sign,
         inference=session.inference,
+        # The name seeds the resamples, so maps of one measure share them.
         name="effects, confirm half",
     )
 

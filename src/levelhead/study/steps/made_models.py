@@ -116,6 +116,7 @@ def run_continued_pretraining_step(session: StudySession, name: str) -> TrainedV
         steps=row.steps, batch_size=row.batch_size, seed=row.seed, threads=session.config.threads
     )
     model_dir = session.folder / "children" / name
+    # Training puts its unfinished files next to the folder of the model.
     model_dir.parent.mkdir(exist_ok=True)
     make = cda if row.method == "cda" else dropout
     return make(session.model(row.base), list(row.corpus), model_dir, config=training_config)

@@ -210,6 +210,7 @@ def amplify_rows(result: AmplifyReport) -> Iterator[RowCells]:
     for setting in (result.masking, *result.candidates):
         name = f"{len(setting.heads)} heads x {setting.factor:g}"
         yield {"name": name, "what": "gain, find half", "value": setting.gain}
+        # The cost is that of another measure, whose mark is not the map's.
         yield {"name": name, "what": "price, find half", "value": setting.cost, "mark": ""}
     gains = (result.masking_gain, result.gain, result.difference)
     for estimate in (

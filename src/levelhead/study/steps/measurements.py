@@ -80,6 +80,7 @@ def run_measure_step(session: StudySession, model: str, name: str) -> Measuremen
     lm, measure = session.model(model), session.measure(name)
     return session.load_or_compute(
         Measurement,
+        # The measurement contains the skill, so a new revision of skills computes it again.
         {"measure": measure_inputs(measure), "model": model_key(lm), "skill": skills.REVISION},
         lambda: measure(lm, inference=session.inference, context=session.context),
     )

@@ -62,8 +62,10 @@ def run_probing_step(session: StudySession, row: ProbingStep) -> RemovalReport:
             f"{source.edit} does not record the words it was fitted on",
             hint="use `levelhead probe --exclude-words`",
         )
+    # Probes compare activations without and with the edit.
     lm, edits = replace(edited, edits=()), edited.edits
     measure = None if row.measure is None else session.measure(row.measure)
+    # The names are part of the hashes of stored results: a new one computes them again.
     inputs = {
         "model": model_key(edited),
         "row": row.model_dump(),

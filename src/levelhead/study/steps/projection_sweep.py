@@ -318,6 +318,7 @@ def run_pair_budget_step(session: StudySession, name: str) -> PairBudgetCurve:
         lm, measure = session.model(row.model), session.measure(row.test_measure)
         sets = {}
         for size in row.pair_counts or ():
+            # Smaller selections of pairs are part of larger ones (`contrast_pairs`).
             fitted = fit_subspaces(lm, contrast_pairs(row.pairs, n=size), centered=row.centered)
             sets[str(size)] = build_edits(lm, setting, fitted)
         responses = read_variant_responses(lm, measure, sets, context=session.context)
@@ -403,6 +404,7 @@ def predict_edit_points(session: StudySession, name: str) -> tuple[EditPoint, ..
         source = trained_models[source].base
     base_points = list_edit_points(session.model(source))
     is_classifier = isinstance(trained_models.get(name), FinetuneStep)
+    # A classifier has a pooled vector, the input of its head, even if its base has none.
     return base_points if not is_classifier or "sent" in base_points else ("sent", *base_points)
 
 

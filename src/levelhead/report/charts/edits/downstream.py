@@ -69,6 +69,7 @@ def _panel(result: DownstreamReport, inner: MeasureColumn, outer: MeasureColumn)
     correlation = next(
         (estimate for estimate in result.correlations if estimate.name == correlation_name), None
     )
+    # Vega-Lite merges the legends of colour and shape only if their definitions are equal.
     order: dict[str, Any] = {
         "sort": kinds,
         "legend": alt.Legend(title=None, orient="bottom", columns=3, symbolOpacity=1),

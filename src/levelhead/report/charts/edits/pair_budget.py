@@ -167,6 +167,7 @@ def _panel(
     y = alt.Y("value:Q", title=title, scale=alt.Scale(zero=False), axis=alt.Axis(tickCount=6))
     base = alt.Chart(inline_data(rows)).encode(x=x)
     several = len(names) > 1
+    # Shared by colour and shape: Vega-Lite merges only equal legends.
     encoding: dict[str, Any] = {"sort": list(names), "legend": _legend() if several else None}
 
     def scale(values: Sequence[Any]) -> alt.Scale:

@@ -116,6 +116,7 @@ def pareto_plane(
         *_lines(points, x, y),
         alt.Chart(inline_data(steps))
         .mark_line(color=OKABE_ITO[0], strokeWidth=1.2, strokeDash=[4, 3])
+        # Without an order, Vega-Lite would join the points by their bias reduction.
         .encode(x=x, y=y, order="price:Q"),
         *_label_layers(labelled, _Frame(reach_x, reach_y, high, x, y)),
         *_unlabelled_note(plotted, labelled),
@@ -210,6 +211,7 @@ def _scale(values: Sequence[Any]) -> alt.Scale:
 
 
 def _looks() -> dict[str, Any]:
+    # One object: Vega-Lite merges the legends of channels only if they are equal.
     legend = alt.Legend(title=None, orient="top", direction="horizontal", symbolOpacity=1)
     return {
         "fill": alt.Fill("kind:N", scale=_scale(COLOURS), legend=legend),

@@ -91,6 +91,7 @@ def _captions(result: PlaceboReport) -> list[str]:
 def _counts(result: PlaceboReport) -> ChartType:
     """Plot the histogram of the placebos' bias reductions."""
     test = result.placebo_test
+    # With the edit, so that its line lies within the bins.
     over = bin_edges([*test.placebo_gains, test.gain.value])
     spare = (over[1] - over[0]) / 2  # else a mark at the edge is cut in half
     bars = [
@@ -116,6 +117,7 @@ def _counts(result: PlaceboReport) -> ChartType:
             x=x,
             x2="high:Q",
             y=alt.Y("placebos:Q", title="placebos", axis=alt.Axis(tickMinStep=1, format="d")),
+            # Unlike bars, rectangles have no base line.
             y2=alt.datum(0),
             tooltip=[
                 alt.Tooltip("range:N", title="bias reduction"),

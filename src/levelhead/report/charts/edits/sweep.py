@@ -207,6 +207,7 @@ def _signs(rows: Sequence[_PlottedVariant], y: alt.Y, left: float) -> ChartType:
 
 def _looks() -> dict[str, Any]:
     """Shape, stroke and fill of a projection, in one legend."""
+    # One object: Vega-Lite merges the legends of channels only if they are equal.
     legend = alt.Legend(
         title=None, orient="top", direction="horizontal", symbolSize=60, symbolStrokeWidth=1.3
     )

@@ -34,6 +34,7 @@ def control_chart(result: RandomHeadControl, *, subject: str = "") -> ChartType:
         subject: description of measure and model, which the result does not store.
     """
     effect = result.effect
+    # With the chosen heads, so that their line lies within the bins.
     bins = bin_edges([*result.random_effects, effect.value])
     bars = [
         {
@@ -55,6 +56,7 @@ def control_chart(result: RandomHeadControl, *, subject: str = "") -> ChartType:
                 axis=alt.Axis(tickCount=7),
             ),
             x2="high:Q",
+            # Unlike bars, rectangles have no base line.
             y2=alt.datum(0),
             y=alt.Y("sets:Q", title="random sets", axis=alt.Axis(tickMinStep=1, format="d")),
             tooltip=[
@@ -73,6 +75,7 @@ def control_chart(result: RandomHeadControl, *, subject: str = "") -> ChartType:
         for name, (value, _, _) in marks.items()
     ]
     names = list(marks)
+    # Vega-Lite merges the legends of two channels only if their definitions are equal.
     legend = alt.Legend(title=None, orient="top", symbolSize=300, columns=3)
     rules = (
         alt.Chart(inline_data(rows))
@@ -101,6 +104,7 @@ def control_chart(result: RandomHeadControl, *, subject: str = "") -> ChartType:
     interval = (
         alt.Chart(inline_data(interval_rows))
         .mark_rule(color=OKABE_ITO[1], strokeWidth=3, opacity=0.6)
+        # Above the plot, where no bar hides it.
         .encode(x="low:Q", x2="high:Q", y=alt.value(-6))
     )
     return apply_theme(

@@ -52,6 +52,7 @@ def distribution_chart(head_map: HeadMap) -> ChartType:
         if bar.n_values
     ]
     domain = alt.Scale(domain=[float(bins[0]), float(bins[-1])], nice=False)
+    # 0 is an edge of the bins, so every bar has one sign.
     side = alt.condition("datum.low >= 0", alt.value(POSITIVE), alt.value(NEGATIVE))
     count = (
         alt.Chart(inline_data(bars))
@@ -121,6 +122,7 @@ def distributions_chart(maps: Sequence[tuple[str, HeadMap]]) -> ChartType:
             {
                 "map": name,
                 "low": bar.low,
+                # A share, because models differ in their numbers of heads.
                 "share": bar.n_values / len(head_map.heads),
                 "heads": bar.n_values,
                 "range": format_interval(bar.low, bar.high),
@@ -163,6 +165,7 @@ def distributions_chart(maps: Sequence[tuple[str, HeadMap]]) -> ChartType:
 
 
 def _legend() -> alt.Legend:
+    # One definition: Vega-Lite merges the legends of two channels only if they are equal.
     return alt.Legend(title=None, orient="top", symbolSize=300, symbolStrokeWidth=2, columns=3)
 
 

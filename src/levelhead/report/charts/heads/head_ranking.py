@@ -65,6 +65,7 @@ def component_dots(
     """Plot one row per component: score, effect with interval, corrected p."""
     base = alt.Chart(inline_data(rows))
     order = [row["label"] for row in rows]
+    # With all labels: the row of the gap has no value and would not be on the axis.
     y = alt.Y("label:N", title=None, sort=order, scale=alt.Scale(domain=order))
     tall = step * len(order)
     score: alt.Chart = (

@@ -41,6 +41,7 @@ def map_comparison_chart(result: MapComparison, *, clip_negative: bool = False) 
             for variant in result.compared_maps
         ),
     ]
+    # One scale for all panels: equal colours mean equal scores.
     limit = max_abs_score(*(head_map for _, head_map in maps))
     step = _step(max(max(head_map.layers, head_map.heads_per_layer) for _, head_map in maps))
     captions_by_map = [
@@ -53,6 +54,7 @@ def map_comparison_chart(result: MapComparison, *, clip_negative: bool = False) 
             limit=limit,
             step=step,
             clip_negative=clip_negative,
+            # In a model of another shape, the same label names another head.
             boxed=result.anti_bias_in_base if _has_same_shape(result.base, head_map) else (),
         ).properties(title=panel_title(name, *map_captions))
         for (name, head_map), map_captions in zip(maps, captions_by_map, strict=True)
@@ -78,12 +80,14 @@ def map_comparison_chart(result: MapComparison, *, clip_negative: bool = False) 
 
 def _in_base_direction(head_map: HeadMap, sign: int) -> HeadMap:
     """A map with the sign of the base, so that both count the same heads as positive."""
+    # A map whose sign is undetermined (0) is shown as it is.
     if (head_map.bias_sign.sign or 1) * (sign or 1) > 0:
         return head_map
     scores = []
     for score in head_map.scores:
         fields: dict[str, object] = {"score": -score.score}
         if score.effect is not None and score.interval is not None:
+            # Negated, the ends of an interval change places.
             low, high = -score.interval.high, -score.interval.low
             fields["effect"] = -score.effect
             fields["interval"] = score.interval.model_copy(update={"low": low, "high": high})

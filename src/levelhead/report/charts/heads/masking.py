@@ -310,6 +310,7 @@ def _shapes(names: Sequence[str]) -> alt.Scale:
 
 
 def _legend() -> alt.Legend:
+    # One definition: Vega-Lite merges the legends of two channels only if they are equal.
     return alt.Legend(title=None, orient="top", columns=3, symbolOpacity=1)
 
 

@@ -41,6 +41,8 @@ def split_stability_chart(result: SplitStability, *, subject: str = "") -> Chart
             x=alt.X(
                 "times:Q",
                 title=f"number of the {result.n_splits} splits that chose the head",
+                # Up to all splits: an axis that ends at the largest count would make it look like
+                # all.
                 scale=alt.Scale(domain=[0, result.n_splits]),
                 axis=alt.Axis(tickMinStep=1, format="d"),
             ),
