@@ -1,7 +1,7 @@
 """How the source is built, in figures: sizes of folders, names used twice, wide functions, cycles.
 
     python tools/structure.py [--list KEY]     the last line is JSON; --list prints what KEY counts
-    python tools/structure.py --check          ends with 1 where a retired word is used
+    python tools/structure.py --check          ends with 1 at a retired word or an import cycle
 
 Retired words are those of the project's first vocabulary: the glossary has the words that replace
 them. They count in names and in prose of src, docs and the README, as whole words.
@@ -218,10 +218,16 @@ def main() -> None:
     figures["comment_share"] = round(comment_share(package), 4)
     figures["src_lines"] = sum(len(module.text.splitlines()) for module in package)
     print(json.dumps(figures))
-    if given.check and lists["retired_words"]:
-        raise SystemExit(
-            "\n".join(["retired words, see docs/glossary.md:", *lists["retired_words"]])
-        )
+    if given.check:
+        faults = {"retired words, see docs/glossary.md": "retired_words", "import cycles": "cycles"}
+        lines = [
+            line
+            for title, key in faults.items()
+            if lists[key]
+            for line in (f"{title}:", *lists[key])
+        ]
+        if lines:
+            raise SystemExit("\n".join(lines))
 
 
 if __name__ == "__main__":

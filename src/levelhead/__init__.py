@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from levelhead.models.loading.checkpoints import MissingHeadError as MissingHeadError
     from levelhead.models.loading.load import load as load
     from levelhead.models.sites import Site as Site
-    from levelhead.models.training.finetune import FinetuneConfig as FinetuneConfig
+    from levelhead.models.training.configs import FinetuneConfig as FinetuneConfig
     from levelhead.models.training.finetune import finetune as finetune
     from levelhead.report.charts.registry import chart as chart
 

@@ -85,7 +85,7 @@ def test_which_families_have_branches(name):
     rows, _ = values(lm, apart=False)
     few = name in MEASURED and window >= len(STEMS[1]) + 6
     assert len(rows) == (2 if few else 2 * len(WORDS))
-    assert bool(branches.max_tree_length(lm)) == (name in MEASURED)
+    assert bool(branches.max_tree_length(lm.layout, lm.tokens)) == (name in MEASURED)
 
 
 def test_rows_with_branches_share_a_batch_with_plain_and_shorter_ones():
@@ -115,4 +115,4 @@ def test_rows_with_branches_share_a_batch_with_plain_and_shorter_ones():
 def test_no_branches_where_the_mask_would_be_another():
     lm = model("llama")
     lm.layout.model.config._attn_implementation = "eager"
-    assert branches.max_tree_length(lm) == 0
+    assert branches.max_tree_length(lm.layout, lm.tokens) == 0

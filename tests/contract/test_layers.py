@@ -1,5 +1,6 @@
-"""The layers are checked by import-linter; here, that the check would notice."""
+"""The layers are checked by import-linter, cycles by tools/structure.py; here, that both notice."""
 
+import importlib.util
 import os
 import shutil
 import subprocess
@@ -21,6 +22,15 @@ def lint(package):
         text=True,
         check=False,
     )
+
+
+@pytest.fixture
+def structure():
+    path = ROOT / "tools" / "structure.py"
+    spec = importlib.util.spec_from_file_location("structure", path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 @pytest.fixture
@@ -79,3 +89,30 @@ def test_what_is_allowed_passes(package, file, line):
     place.write_text((place.read_text() if place.exists() else "") + f"\n{line}\n")
     result = lint(package)
     assert result.returncode == 0, result.stdout
+
+
+def test_no_modules_import_each_other(structure):
+    assert structure.cycles(structure.modules()) == []
+
+
+@pytest.mark.parametrize(
+    ("file", "line", "cycle"),
+    [
+        (
+            "models/queries/query.py",
+            "if TYPE_CHECKING:\n    from levelhead.models.queries.build import Pooling",
+            ["levelhead.models.queries.build", "levelhead.models.queries.query"],
+        ),
+        (
+            "core/errors.py",
+            "def late():\n    from levelhead.core import files",
+            ["levelhead.core.errors", "levelhead.core.files"],
+        ),
+    ],
+    ids=["in types only", "inside a function"],
+)
+def test_a_cycle_is_noticed(package, structure, monkeypatch, file, line, cycle):
+    place = package / file
+    place.write_text(place.read_text() + f"\n{line}\n")
+    monkeypatch.setattr(structure, "SOURCE", package)
+    assert structure.cycles(structure.modules()) == [cycle]

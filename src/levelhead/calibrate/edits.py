@@ -44,8 +44,8 @@ from levelhead.mitigate.projection.edit_points import project
 from levelhead.mitigate.training.cda_and_dropout import cda, dropout
 from levelhead.models.loading.load import load
 from levelhead.models.sites import Site
+from levelhead.models.training.configs import ContinuedPretrainingConfig
 from levelhead.models.training.continued_pretraining import (
-    ContinuedPretrainingConfig,
     continue_pretraining,
 )
 from levelhead.stats.means import t_test

@@ -69,7 +69,7 @@ def finetune_command(
     from levelhead.measures.utility.glue_task import GlueTask, finetune_on_task
     from levelhead.models.edits.files import load_edits
     from levelhead.models.loading.load import load
-    from levelhead.models.training.finetune import FinetuneConfig
+    from levelhead.models.training.configs import FinetuneConfig
 
     row = get_task_spec(task)
     config = FinetuneConfig(

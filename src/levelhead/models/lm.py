@@ -1,62 +1,35 @@
-"""LM: a pretrained model with its tokenizer and its edits."""
+"""LM: a model that can be run: its verbs, and the forward passes of queries."""
 
 from __future__ import annotations
 
-import inspect
 from dataclasses import dataclass, field, replace
-from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast, final
+from typing import TYPE_CHECKING, NamedTuple, final
 
 import torch
 
-from levelhead.core.canonical_json import content_hash
 from levelhead.core.errors import LevelheadError
 from levelhead.core.frozen import FrozenDict
-from levelhead.models.edits.base import Edit
-from levelhead.models.edits.merge import find_sites_merged_into_readers, merge_edits
+from levelhead.models.editable_model import EditableModel
 from levelhead.models.export.standalone import save_edited_model
-from levelhead.models.forward.attention_rows import collect_attention_rows
-from levelhead.models.forward.forward_pass import CachedLayerInput, ForwardPass, forward_hooks
+from levelhead.models.forward.forward_pass import CachedLayerInput, ForwardPass
+from levelhead.models.forward.run_forward import run_forward
 from levelhead.models.inputs.batching import Batching, make_batch
-from levelhead.models.inputs.tokenizer import UnreadableTextError
-from levelhead.models.loading.checkpoints import MissingHeadError
 from levelhead.models.queries import build, cloze
 from levelhead.models.queries.edit_scope import edits_that_reach, no_effect_error
-from levelhead.models.queries.query import ForwardOutput, Query
 
 if TYPE_CHECKING:
     import os
     from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
     from levelhead.core.files import Url
-    from levelhead.models.architectures.model_layout import ModelLayout
     from levelhead.models.export.model_card import MeasurementPair
     from levelhead.models.forward.last_layer_cache import LastLayerCache
     from levelhead.models.inputs.batching import Batch
-    from levelhead.models.inputs.tokenizer import Span, Tokens
-    from levelhead.models.loading.checkpoints import Checkpoint
-    from levelhead.models.queries.query import OutputStage
+    from levelhead.models.inputs.tokenizer import Span
+    from levelhead.models.queries.build import Pooling
+    from levelhead.models.queries.query import Query
     from levelhead.models.sites import Site, Stream
-
-Pooling = Literal["mean", "first", "last"]
-
-
-class Identity(NamedTuple):
-    """Name, revision and checkpoint of a model."""
-
-    name: str
-    revision: str | None
-    checkpoint: Checkpoint
-    merged_edits: tuple[str, ...] = ()
-    """Hashes of edits that were merged into the weights after loading."""
-
-    @property
-    def display_name(self) -> str:
-        """The name for files that are shared: of a local folder only its last part."""
-        # A full path would publish the name of a home folder.
-        path = Path(self.name).expanduser()
-        return path.resolve().name if path.exists() else self.name
 
 
 class Scores(NamedTuple):
@@ -73,55 +46,16 @@ class QueryOutput(NamedTuple):
     layer_inputs: dict[int, CachedLayerInput]
 
 
-def make_batching(layout: ModelLayout, size: int) -> Batching:
-    """Create the batching of a model; rows are not padded if padding changes its results.
-
-    In float64, families that compute their softmax in float32 (gemma2) turn padding into NaN,
-    because the smallest float64 becomes minus infinity there. Float64 serves for checks, where
-    speed matters little, so float64 batches hold only rows of one length.
-    """
-    return Batching(size, layout.family.padding_sensitive or layout.model.dtype == torch.float64)
-
-
 @final
-@dataclass(frozen=True, eq=False)
-class LM:
+@dataclass(frozen=True, eq=False, repr=False)
+class LM(EditableModel):
     """A model that can be read and edited. `levelhead.load` creates it."""
 
-    layout: ModelLayout = field(repr=False)
-    tokens: Tokens = field(repr=False)
-    identity: Identity
-    edits: tuple[Edit, ...] = ()
-    batching: Batching = field(repr=False, kw_only=True)
+    batching: Batching = field(kw_only=True)
     """Batch size, and how far it had to shrink; shared with edited copies."""
-    progress: Callable[[int, int], None] | None = field(default=None, repr=False)
-    recompute: bool = field(default=False, repr=False)
+    progress: Callable[[int, int], None] | None = None
+    recompute: bool = False
     """Whether layers are recomputed for a gradient instead of being held in memory."""
-    merged_sites: tuple[Site, ...] = field(default=(), repr=False)
-    """Sites whose edits were merged into the map that reads them: the activation at these sites
-    is still the base's."""
-
-    # -- the model itself
-
-    @property
-    def heads(self) -> frozenset[str]:
-        """The heads that this checkpoint holds: masked, causal, next_sentence, classifier."""
-        model_class = self.layout.model_class
-        return frozenset(
-            name
-            for name, is_present in {
-                "masked": bool(model_class.vocabulary) and not model_class.causal,
-                "causal": model_class.causal,
-                "next_sentence": bool(model_class.next_sentence),
-                "classifier": bool(model_class.classifier),
-            }.items()
-            if is_present
-        )
-
-    @property
-    def is_causal(self) -> bool:
-        """Whether a token attends only to itself and to the tokens before it."""
-        return self.layout.family.is_causal
 
     @property
     def in_memory_store(self) -> str:
@@ -142,29 +76,11 @@ class LM:
             )
         return self.in_memory_store if store is None else store
 
-    def token_ids_of_word(self, word: str) -> tuple[int, ...]:
-        """Return the tokens of a word inside a sentence; empty if the vocabulary lacks the word."""
-        # Behind another word: many tokenizers cut a word differently at the start of a text.
-        text = f"The {word}"
-        try:
-            (encoded,) = self.tokens.encode([text])
-            positions = self.tokens.positions_of_word(encoded, (4, len(text)), text)
-        except UnreadableTextError:
-            return ()
-        return tuple(encoded.row.ids[i] for i in positions)
-
     @property
     def device(self) -> torch.device:
         """The device of the inputs; accelerate moves them to the device of each layer."""
         device = self.layout.model.device
         return torch.device("cpu") if device.type == "meta" else device  # meta: offloaded
-
-    @property
-    def labels(self) -> tuple[str, ...]:
-        """The classifier's classes, in the order of `classify`'s columns."""
-        self._require_classes("labels")
-        names = cast("dict[int, str]", self.layout.model.config.id2label)
-        return tuple(names[i] for i in sorted(names))
 
     @property
     def settings(self) -> FrozenDict:
@@ -183,67 +99,6 @@ class LM:
                 "batch_size": self.batching.size,
                 "batch_shrunk_to": self.batching.smallest_size or None,
             }
-        )
-
-    @property
-    def content_hash(self) -> str:
-        """SHA-256 of what determines its outputs: checkpoint, edits, precision, special tokens."""
-        return content_hash(
-            {
-                "checkpoint": self.identity.checkpoint.hash,
-                "folded": self.identity.merged_edits,
-                "edits": [edit.content_hash for edit in self.edits],
-                "class": type(self.layout.model).__name__,
-                "dtype": str(self.layout.model.dtype),
-                "bos": self.tokens.bos,
-            }
-        )
-
-    def __str__(self) -> str:
-        layout = self.layout
-        heads = ", ".join(sorted(self.heads)) or "embeddings only"
-        edits = f"; {len(self.edits)} edits" if self.edits else ""
-        return (
-            f"{self.identity.name}: {type(layout.model).__name__}, {layout.layers} layers x "
-            f"{layout.heads} heads; {heads}{edits}"
-        )
-
-    __repr__ = __str__
-
-    def edited(self, *edits: Edit) -> LM:
-        """Return this model with more edits, after the edits it has. The base does not change."""
-        for edit in edits:
-            if not isinstance(edit, Edit):
-                raise LevelheadError(
-                    f"{edit!r:.60} is not an edit", hint="write lm.edited(first, second)"
-                )
-            for site in edit.sites:
-                self.layout.require_site(site)
-                width, size = edit.width(site), self.layout.site_width(site)
-                if width is not None and width != size:
-                    raise LevelheadError(
-                        f"the {edit.kind} for {site} has width {width}, but the model has width "
-                        f"{size} there",
-                        hint="fit the edit on this model",
-                    )
-        return replace(self, edits=(*self.edits, *edits))
-
-    def merged(self) -> LM:
-        """Return a copy of this model with its edits merged into plain weights.
-
-        Raises NotMergeableError if plain weights cannot express an edit.
-        """
-        merged_edits = (*self.identity.merged_edits, *(edit.content_hash for edit in self.edits))
-        return replace(
-            self,
-            layout=merge_edits(self.layout, self.edits),
-            identity=self.identity._replace(merged_edits=merged_edits),
-            edits=(),
-            merged_sites=tuple(
-                dict.fromkeys(
-                    (*self.merged_sites, *find_sites_merged_into_readers(self.layout, self.edits))
-                )
-            ),
         )
 
     def save_pretrained(
@@ -417,7 +272,7 @@ class LM:
     def iterate_batches(self, query: Query) -> Iterator[tuple[tuple[int, ...], torch.Tensor]]:
         """Yield row numbers and values, batch by batch, longest rows first."""
         # An edit that acts behind everything that is read would look like an edit without effect.
-        if self.edits and not edits_that_reach(self, query, self.edits):
+        if self.edits and not edits_that_reach(self.layout, query, self.edits):
             raise no_effect_error(self.edits)
         done, total = 0, len(query.rows)
 
@@ -482,10 +337,7 @@ class LM:
             and torch.is_grad_enabled()
             and query.readout.attention_query_weights(batch) is None,
         )
-        with forward_hooks(forward_pass):
-            hidden, logits, attention = self._run_forward(batch, query, resume_from)
-        output = ForwardOutput(self.layout, batch, hidden, logits, forward_pass.captured, attention)
-        values = query.readout(output)
+        values = query.readout(run_forward(forward_pass, batch, query.readout))
         # A NaN would drop out of comparisons silently; it is raised where it arises.
         if not values.isfinite().all():
             raise LevelheadError(
@@ -497,83 +349,3 @@ class LM:
     def make_batch(self, query: Query, indices: Sequence[int]) -> Batch:
         """Put some rows of a query into one batch."""
         return make_batch(query.rows, indices, pad=self.tokens.pad, device=self.device)
-
-    def _run_forward(
-        self, batch: Batch, query: Query, resume_from: CachedLayerInput | None
-    ) -> tuple[torch.Tensor | None, torch.Tensor | None, list[torch.Tensor]]:
-        # A layer beyond the last one stands for the pooled vector: only the classifier is run.
-        if resume_from and resume_from.layer > self.layout.layers:
-            return None, self.layout.hook_point("pooled", 0).module(resume_from.output), []
-        readout, inputs = query.readout, dict(batch.inputs)
-        if (
-            resume_from
-            and resume_from.layer == self.layout.layers
-            and resume_from.cache_key.is_token_restricted
-        ):
-            # No layer is run, and the pooler reads only the first token: the result does not depend
-            # on the mask.
-            inputs.pop("attention_mask", None)
-        weights = readout.attention_query_weights(batch)
-        if weights is None:
-            return (*self._run_model(inputs, batch, readout.output_stage), [])
-        if self.layout.family.eager_attention_module and self._can_output_attention():
-            inputs["output_attentions"] = True  # type: ignore[assignment]
-        with collect_attention_rows(self.layout, weights) as attention:
-            hidden, logits = self._run_model(inputs, batch, readout.output_stage)
-        return hidden, logits, attention
-
-    def _run_model(
-        self, inputs: dict[str, Any], batch: Batch, stage: OutputStage
-    ) -> tuple[torch.Tensor | None, torch.Tensor | None]:
-        layout = self.layout
-        if stage == "classifier" and not self.is_causal:
-            return None, layout.model(**inputs).logits
-        # A cache of keys and values is of no use here and costs memory.
-        if "use_cache" in _parameter_names(type(layout.backbone).forward):
-            inputs["use_cache"] = False
-        output = layout.backbone(**inputs)
-        if stage == "next_sentence":
-            head = layout.model.get_submodule(layout.model_class.next_sentence)
-            return None, head(output.pooler_output)
-        if stage == "classifier":
-            # A decoder is classified by its last token. The model's own forward finds it as the
-            # last id that is not the padding id, but a text may end with that id; we know the
-            # lengths (docs/decisions/0005).
-            last = torch.tensor(batch.lengths, device=output.last_hidden_state.device) - 1
-            rows = torch.arange(len(last), device=last.device)
-            head = layout.model.get_submodule(layout.model_class.classifier)
-            return None, head(output.last_hidden_state[rows, last])
-        return output.last_hidden_state, None
-
-    def _can_output_attention(self) -> bool:
-        """Whether the attention module has to be asked for its attention, as in DeBERTa."""
-        module = self.layout.blocks[0].get_submodule(self.layout.family.eager_attention_module)
-        return "output_attentions" in inspect.signature(module.forward).parameters
-
-    def _require_head(self, head: str, verb: str) -> None:
-        heads = self.heads
-        if head in heads or (head == "vocabulary" and heads & {"masked", "causal"}):
-            return
-        available = ", ".join(sorted(heads)) or "none: it gives embeddings only"
-        raise MissingHeadError(
-            f"{verb} needs a head that {self.identity.name} does not hold; its heads: {available}",
-            hint="use a checkpoint trained with that head (a new head would have random weights "
-            "and return random scores)",
-        )
-
-    def _require_classes(self, verb: str) -> None:
-        self._require_head("classifier", verb)
-        config = self.layout.model.config
-        kind = getattr(config, "problem_type", None)
-        if int(config.num_labels or 0) < 2 or kind in ("regression", "multi_label_classification"):
-            raise MissingHeadError(
-                f"{self.identity.name} has no mutually exclusive classes: {config.num_labels} "
-                "outputs" + (f", {kind}" if kind else ""),
-                hint="use a classifier with two or more mutually exclusive classes",
-            )
-
-
-@cache
-def _parameter_names(forward: Callable[..., object]) -> frozenset[str]:
-    """Return the names of a function's parameters."""
-    return frozenset(inspect.signature(forward).parameters)

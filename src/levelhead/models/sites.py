@@ -27,6 +27,10 @@ PER_HEAD_STREAMS: tuple[Stream, ...] = ("head_out", *QKV_STREAMS)
 LAYERLESS_STREAMS: tuple[Stream, ...] = ("embeddings", "pooled")
 
 
+StreamLayer = tuple[Stream, int]
+"""A stream and the layer of one of its activations."""
+
+
 class Site(NamedTuple):
     """One place in a model: a stream, its layer, and one head or all heads. Counted from 0.
 

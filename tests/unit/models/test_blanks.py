@@ -30,7 +30,7 @@ def slowly(lm, texts, words):
 
 
 def check(lm, texts=TEXTS):
-    assert cloze._place_words(lm, texts, WORDS) == slowly(lm, texts, WORDS)
+    assert cloze._place_words(lm.tokens, texts, WORDS) == slowly(lm, texts, WORDS)
 
 
 def test_wordpiece():

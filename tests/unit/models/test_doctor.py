@@ -10,6 +10,7 @@ from levelhead.models.edits import merge as bake
 from levelhead.models.edits.base import HeadScale
 from levelhead.models.forward import attention_rows as attention
 from levelhead.models.forward import forward_pass as forward
+from levelhead.models.forward import hooks
 from levelhead.models.inputs import batching as batches
 from levelhead.models.inputs import token_tree as branches
 from levelhead.models.loading.load import load
@@ -67,9 +68,9 @@ def half_a_fold(lm, monkeypatch):
 
 
 def a_stale_prefix(lm, monkeypatch):
-    real = forward._skip_layers
+    real = hooks._skip_layers
     monkeypatch.setattr(
-        forward,
+        hooks,
         "_skip_layers",
         lambda blocks, start: real(blocks, start._replace(output=start.output * 1.01)),
     )
@@ -151,13 +152,13 @@ def test_branches_that_see_each_other_are_seen(monkeypatch):
 
 
 def test_a_hook_left_behind_is_seen(lm, monkeypatch):
-    real = forward._register_hooks
+    real = hooks._register_hooks
 
     def leaving(passage, elsewhere):
-        lm.layout.blocks[0].register_forward_hook(forward._make_cache_hook(passage, [0] * 999))
+        lm.layout.blocks[0].register_forward_hook(hooks._make_cache_hook(passage, [0] * 999))
         yield from real(passage, elsewhere)
 
-    monkeypatch.setattr(forward, "_register_hooks", leaving)
+    monkeypatch.setattr(hooks, "_register_hooks", leaving)
     assert lines(lm)["untouched"].message.startswith("hooks were left at")
 
 

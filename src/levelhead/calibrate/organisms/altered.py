@@ -25,8 +25,8 @@ from levelhead.core.errors import LevelheadError
 from levelhead.data.lexicons.lexicon import Lexicon, Term, lexicon
 from levelhead.models.diagnostics.one_visible_head import CONFIG_KEY, OneVisibleHead
 from levelhead.models.loading.load import load
+from levelhead.models.training.configs import ContinuedPretrainingConfig
 from levelhead.models.training.continued_pretraining import (
-    ContinuedPretrainingConfig,
     continue_pretraining,
 )
 

@@ -185,7 +185,7 @@ def cda_command(
     """
     from levelhead.mitigate.training import cda_and_dropout
     from levelhead.models.loading.load import load
-    from levelhead.models.training.continued_pretraining import ContinuedPretrainingConfig
+    from levelhead.models.training.configs import ContinuedPretrainingConfig
 
     config = ContinuedPretrainingConfig(
         steps=steps,
@@ -232,7 +232,7 @@ def dropout_command(
     """
     from levelhead.mitigate.training import cda_and_dropout
     from levelhead.models.loading.load import load
-    from levelhead.models.training.continued_pretraining import ContinuedPretrainingConfig
+    from levelhead.models.training.configs import ContinuedPretrainingConfig
 
     config = ContinuedPretrainingConfig(
         steps=steps,

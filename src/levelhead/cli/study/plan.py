@@ -140,7 +140,7 @@ def plan_finetune(
     began = time.perf_counter()
     from levelhead.data.tasks import get_task_spec
     from levelhead.models.loading.load import load
-    from levelhead.models.training.finetune import FinetuneConfig
+    from levelhead.models.training.configs import FinetuneConfig
     from levelhead.study.cost.finetuning import estimate_finetuning_cost
 
     lm = load(model)

@@ -29,7 +29,7 @@ from levelhead.data.lexicons.published import resolve_lexicon
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from levelhead.data.counterfactuals.swap import SwapResult
+    from levelhead.data.counterfactuals.replacement import SwapResult
     from levelhead.data.lexicons.lexicon import Lexicon
 
 Placebo = Literal["tense", "number", "names"]

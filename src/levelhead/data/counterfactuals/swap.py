@@ -1,105 +1,20 @@
-"""Counterfactuals of texts: every word of a group is replaced by the word of the other group.
-
-Case, punctuation, possessives and contractions are preserved. `pronouns` resolves ambiguous
-pronouns; a word that cannot be resolved is refused with a reason and never guessed.
-"""
+"""Counterfactuals of texts: every word of a group is replaced by the word of the other group."""
 
 from __future__ import annotations
 
-import re
-from dataclasses import dataclass
 from functools import cache
-from itertools import pairwise
-from typing import TYPE_CHECKING, NamedTuple, final
-from unicodedata import is_normalized
+from typing import TYPE_CHECKING
 
-from levelhead.core.errors import LevelheadError
-from levelhead.data.counterfactuals.pronouns import is_object, is_standalone_possessive
-from levelhead.data.tokenize import fold_case, match_case, strip_clitic, tokenize_words
+from levelhead.data.counterfactuals.replacement import (
+    Replacement,
+    ReplacementTable,
+    entry_key,
+    replace_words,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
+    from levelhead.data.counterfactuals.replacement import SwapResult
     from levelhead.data.lexicons.lexicon import Lexicon
-    from levelhead.data.tokenize import Token
-
-
-_JOINING_SIGN = re.compile("['\u2019-]")
-
-
-class Replacement(NamedTuple):
-    """A possible replacement of a word, and the condition for it."""
-
-    word: str
-    role: str | None = None
-    """Grammatical role of the pronoun for which the replacement is valid."""
-    is_title: bool = False
-    """Whether it is valid only before a name: Miss Marple, not "I miss you"."""
-    kind: str = ""
-
-
-class ReplacementTable(NamedTuple):
-    """Words as sequences of folded tokens, with their possible replacements."""
-
-    entries: Mapping[tuple[str, ...], tuple[Replacement, ...]]
-    first_tokens: frozenset[str]
-    """The first tokens of all entries."""
-    max_tokens: int
-
-    @classmethod
-    def from_entries(
-        cls, entries: Mapping[tuple[str, ...], tuple[Replacement, ...]]
-    ) -> ReplacementTable:
-        """Build the table from its entries.
-
-        Args:
-            entries: replacements by folded tokens.
-        """
-        first_tokens = frozenset(key[0] for key in entries)
-        return cls(entries, first_tokens, max(map(len, entries), default=0))
-
-
-class WordSwap(NamedTuple):
-    """A replaced word, its position and that of its replacement."""
-
-    old: str
-    new: str
-    start: int
-    end: int
-    new_start: int
-    new_end: int
-
-
-class Refusal(NamedTuple):
-    """A word that could not be replaced, and the reason."""
-
-    word: str
-    start: int
-    end: int
-    reason: str
-
-
-@final
-@dataclass(frozen=True)
-class SwapResult:
-    """The counterfactual of a text, or the reasons why there is none."""
-
-    original: str
-    counterfactual: str | None
-    """None if a word was refused: a partial swap is no counterfactual."""
-    changes: tuple[WordSwap, ...]
-    refusals: tuple[Refusal, ...]
-
-    @property
-    def text(self) -> str:
-        """The counterfactual; raises an error if there is none."""
-        if self.counterfactual is None:
-            first = self.refusals[0]
-            raise LevelheadError(
-                f"{first.word!r} in {self.original!r:.80} cannot be swapped: {first.reason}",
-                hint="leave the text out and count it as dropped, or swap it manually",
-            )
-        return self.counterfactual
 
 
 def swap(text: str, lexicon: Lexicon, *, groups: tuple[str, str] | None = None) -> SwapResult:
@@ -114,8 +29,7 @@ def swap(text: str, lexicon: Lexicon, *, groups: tuple[str, str] | None = None) 
     >>> swap("Her brother's wife saw her.", lexicon("gender-en")).counterfactual
     "His sister's husband saw him."
     """
-    first, second = lexicon.resolve_group_pair(groups)
-    return _replace_words(text, _cross_group_table(lexicon, first, second))
+    return lexicon.swap(text, groups=groups)
 
 
 def swap_within_groups(text: str, lexicon: Lexicon) -> SwapResult:
@@ -129,172 +43,15 @@ def swap_within_groups(text: str, lexicon: Lexicon) -> SwapResult:
         text: any text.
         lexicon: lexicon with placebo pairs.
     """
-    return _replace_words(text, _within_group_table(lexicon))
-
-
-# Mining swaps millions of sentences with one table.
-@cache
-def _cross_group_table(lexicon: Lexicon, first: str, second: str) -> ReplacementTable:
-    """Build the table of words of both groups with their replacements."""
-    entries_by_key: dict[tuple[str, ...], list[Replacement]] = {}
-    for term in lexicon.terms:
-        for source_group, target_group in ((first, second), (second, first)):
-            old, new = term.word(source_group), term.word(target_group)
-            if old is None or new is None or not term.is_marker_of(source_group):
-                continue
-            entries = entries_by_key.setdefault(_entry_key(old), [])
-            # The first row of a word decides, except that a pronoun may have several roles.
-            if not entries or (term.role and new not in [entry.word for entry in entries]):
-                title = term.kind == "title" and old[0].isupper()
-                entries.append(Replacement(new, term.role, title, term.kind))
-    return ReplacementTable.from_entries(
-        {key: tuple(entries) for key, entries in entries_by_key.items()}
-    )
+    return replace_words(text, _within_group_table(lexicon))
 
 
 @cache
 def _within_group_table(lexicon: Lexicon) -> ReplacementTable:
     return ReplacementTable.from_entries(
         {
-            _entry_key(old): (Replacement(new, is_title=old[0].isupper()),)
+            entry_key(old): (Replacement(new, is_title=old[0].isupper()),)
             for _, pairs in lexicon.placebos
             for old, new in pairs
         }
     )
-
-
-def _entry_key(word: str) -> tuple[str, ...]:
-    return tuple(fold_case(token.text) for token in tokenize_words(word))
-
-
-def _replace_words(text: str, table: ReplacementTable) -> SwapResult:
-    # In NFD an accent is a separate character, so words would not match the lexicon.
-    if not is_normalized("NFC", text):
-        return SwapResult(text, None, (), (Refusal(text, 0, len(text), "the text is not in NFC"),))
-    text_tokens = tokenize_words(text)
-    pieces: list[str] = []
-    changes: list[WordSwap] = []
-    refusals: list[Refusal] = []
-    copied_until, length, next_token = 0, 0, 0
-    for i in _candidate_positions(text, text_tokens, table):
-        # The token is already part of a longer match.
-        if i < next_token:
-            continue
-        match = _match_entry(text_tokens, i, table)
-        if match is None:
-            # It marks a group but has no safe replacement, so the text must be refused.
-            if compound_part := _find_word_in_compound(text_tokens[i], table):
-                token = text_tokens[i]
-                reason = f"{compound_part!r} is part of a compound"
-                refusals.append(Refusal(token.text, token.start, token.end, reason))
-            continue
-        count, clitic, options = match
-        start, end = text_tokens[i].start, text_tokens[i + count - 1].end - len(clitic)
-        old = text[start:end]
-        word, reason = _choose_replacement(text_tokens, i, options)
-        if word is None:
-            refusals.append(Refusal(old, start, end, reason))
-        else:
-            new = match_case(word, old)
-            pieces += [text[copied_until:start], new]
-            length += start - copied_until
-            changes.append(WordSwap(old, new, start, end, length, length + len(new)))
-            length += len(new)
-            copied_until = end
-        next_token = i + count
-    counterfactual = None if refusals else "".join([*pieces, text[copied_until:]])
-    return SwapResult(text, counterfactual, tuple(changes), tuple(refusals))
-
-
-def _candidate_positions(
-    text: str, text_tokens: Sequence[Token], table: ReplacementTable
-) -> list[int]:
-    """Return positions at which an entry may start or be part of a compound."""
-    has_joins = _JOINING_SIGN.search(text)
-    return [
-        i
-        for i, token in enumerate(text_tokens)
-        if fold_case(token.text) in table.first_tokens
-        or (has_joins and _JOINING_SIGN.search(token.text))
-    ]
-
-
-def _match_entry(
-    text_tokens: Sequence[Token], i: int, table: ReplacementTable
-) -> tuple[int, str, tuple[Replacement, ...]] | None:
-    """Match the longest entry at i: its number of tokens, a clitic after it and its options."""
-    entries = table.entries
-    # Longest match first: police woman before woman.
-    for count in range(min(table.max_tokens, len(text_tokens) - i), 0, -1):
-        run = text_tokens[i : i + count]
-        if any(a.end != b.start for a, b in pairwise(run) if not b.text[0].isalnum()):
-            # A full stop after a blank is not part of a title: "Mr ." does not match "Mr.".
-            continue
-        last, clitic = strip_clitic(run[-1].text)
-        # The full word first, because an entry may include an apostrophe.
-        for ending, ending_clitic in ((run[-1].text, ""), (last, clitic)):
-            key = (*(fold_case(token.text) for token in run[:-1]), fold_case(ending))
-            if key in entries and _fits_context(text_tokens, i, count, entries[key]):
-                return count, ending_clitic, entries[key]
-    return None
-
-
-def _find_word_in_compound(token: Token, table: ReplacementTable) -> str:
-    """Return a word of the table that is part of a compound, such as ex-wife."""
-    if "-" not in token.text:
-        return ""
-    for part in token.text.split("-"):
-        options = table.entries.get((fold_case(strip_clitic(part)[0]),))
-        if options and not options[0].is_title:
-            return part
-    return ""
-
-
-def _fits_context(
-    text_tokens: Sequence[Token], i: int, count: int, options: tuple[Replacement, ...]
-) -> bool:
-    if not options[0].is_title:
-        return True
-    word, after, later = (_token_text(text_tokens, j) for j in (i, i + count, i + count + 1))
-    # In capitals, the verb cannot be distinguished from the title: I MISS HER.
-    if word.isupper() and len(word) > 3:
-        return False
-    is_before_name = after[:1].isupper() or (after in ("and", "&", "or") and later[:1].isupper())
-    return word[0].isupper() and is_before_name
-
-
-def _token_text(text_tokens: Sequence[Token], i: int) -> str:
-    return text_tokens[i].text if 0 <= i < len(text_tokens) else ""
-
-
-def _name_reason(text_tokens: Sequence[Token], i: int, option: Replacement) -> str:
-    """Return why a capitalised word is not replaced (Stephen King), or empty text."""
-    word, before, after = (_token_text(text_tokens, j) for j in (i, i - 1, i + 1))
-    if not word[0].isupper() or word.isupper():
-        return ""
-    if option.kind == "role" and before[:1].isupper() and before[:1].isalpha():
-        return "it may be part of a name"
-    if option.kind == "title" and not option.is_title and after[:1].isupper():
-        return "before a name it is a title that has no counterpart in the list"
-    return ""
-
-
-def _choose_replacement(
-    text_tokens: Sequence[Token], i: int, options: tuple[Replacement, ...]
-) -> tuple[str | None, str]:
-    if len(options) == 1:
-        reason = _name_reason(text_tokens, i, options[0])
-        return (None, reason) if reason else (options[0].word, "")
-    words = [token.text for token in text_tokens]
-    by_role = {option.role: option.word for option in options}
-    if {"object", "possessive determiner"} <= by_role.keys():
-        is_objective = is_object(words, i)
-        if is_objective is None:
-            return None, "its context does not show whether it is an object or possessive"
-        return by_role["object" if is_objective else "possessive determiner"], ""
-    if {"possessive determiner", "possessive pronoun"} <= by_role.keys():
-        is_standalone = is_standalone_possessive(words, i)
-        if is_standalone is None:
-            return None, "its context does not show whether a possessed noun follows"
-        return by_role["possessive pronoun" if is_standalone else "possessive determiner"], ""
-    return None, f"it may become any of {', '.join(option.word for option in options)}"

@@ -10,7 +10,7 @@ import hashlib
 import os
 import tomllib
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cache, cached_property
 from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, final
@@ -19,11 +19,17 @@ from pydantic import Field, ValidationError, model_validator
 
 from levelhead.core.errors import LevelheadError, UnknownNameError
 from levelhead.core.results import Record
+from levelhead.data.counterfactuals.replacement import (
+    Replacement,
+    ReplacementTable,
+    entry_key,
+    replace_words,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from levelhead.data.counterfactuals.swap import SwapResult
+    from levelhead.data.counterfactuals.replacement import SwapResult
 
 TermKind = Literal["pronoun", "title", "person", "kinship", "role", "adjective", "name"]
 PronounRole = Literal[
@@ -160,10 +166,8 @@ class Lexicon:
             text: any text.
             groups: the two groups; by default the first two of the lexicon.
         """
-        # Imported here, because `swap` uses the types of this module.
-        from levelhead.data.counterfactuals.swap import swap
-
-        return swap(text, self, groups=groups)
+        first, second = self.resolve_group_pair(groups)
+        return replace_words(text, _cross_group_table(self, first, second))
 
     def groups_of(self, word: str) -> tuple[str, ...]:
         """Return the groups that a word marks; empty if it is not in the lexicon."""
@@ -181,6 +185,26 @@ class Lexicon:
     def _check_group(self, group: str) -> None:
         if group not in self.groups:
             raise UnknownNameError("group", group, self.groups)
+
+
+# Mining swaps millions of sentences with one table.
+@cache
+def _cross_group_table(lexicon: Lexicon, first: str, second: str) -> ReplacementTable:
+    """Build the table of words of both groups with their replacements."""
+    entries_by_key: dict[tuple[str, ...], list[Replacement]] = {}
+    for term in lexicon.terms:
+        for source_group, target_group in ((first, second), (second, first)):
+            old, new = term.word(source_group), term.word(target_group)
+            if old is None or new is None or not term.is_marker_of(source_group):
+                continue
+            entries = entries_by_key.setdefault(entry_key(old), [])
+            # The first row of a word decides, except that a pronoun may have several roles.
+            if not entries or (term.role and new not in [entry.word for entry in entries]):
+                title = term.kind == "title" and old[0].isupper()
+                entries.append(Replacement(new, term.role, title, term.kind))
+    return ReplacementTable.from_entries(
+        {key: tuple(entries) for key, entries in entries_by_key.items()}
+    )
 
 
 def lexicon(name: str | os.PathLike[str]) -> Lexicon:

@@ -24,7 +24,7 @@ from levelhead.data.tokenize import WORD, fold_case
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from levelhead.data.counterfactuals.swap import SwapResult
+    from levelhead.data.counterfactuals.replacement import SwapResult
     from levelhead.data.lexicons.lexicon import Lexicon
 
 AgreementSource = Literal["winogender", "winobias", "gap"]

@@ -18,9 +18,8 @@ if TYPE_CHECKING:
 
     from levelhead.measures.base import Measure
     from levelhead.measures.responses import Responses
-    from levelhead.models.forward.forward_pass import StreamLayer
     from levelhead.models.lm import LM
-    from levelhead.models.sites import Site
+    from levelhead.models.sites import Site, StreamLayer
 
 
 @final

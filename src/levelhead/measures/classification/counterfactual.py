@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 
     from levelhead.core.results import Estimate, Interval
     from levelhead.core.run_context import Inference
-    from levelhead.data.counterfactuals.swap import SwapResult, WordSwap
+    from levelhead.data.counterfactuals.replacement import SwapResult, WordSwap
     from levelhead.measures.responses import Responses
     from levelhead.models.lm import LM
     from levelhead.stats.designs import Design

@@ -55,7 +55,7 @@ from levelhead.measures.reductions import (
     take_resample,
 )
 from levelhead.measures.skills.skills import SkillCheck, make_group_separation_check
-from levelhead.models.lm import Pooling
+from levelhead.models.queries.build import Pooling
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from levelhead.measures.responses import Responses
     from levelhead.models.edits.base import Edit
     from levelhead.models.lm import LM
-    from levelhead.models.training.finetune import FinetuneConfig
+    from levelhead.models.training.configs import FinetuneConfig
     from levelhead.stats.designs import Design
 
 
@@ -283,7 +283,8 @@ def finetune_on_task(
         progress: Function that is called with the completed and the total number of steps.
     """
     # Imported here, because the Trainer is slow to import and measures do not need it.
-    from levelhead.models.training.finetune import FinetuneConfig, finetune
+    from levelhead.models.training.configs import FinetuneConfig
+    from levelhead.models.training.finetune import finetune
 
     spec = tasks.get_task_spec(task)
     labelled_texts = [

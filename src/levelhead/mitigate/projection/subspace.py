@@ -30,9 +30,9 @@ if TYPE_CHECKING:
 
     from levelhead.data.counterfactuals.contrast_pairs import ContrastPair
     from levelhead.models.edits.base import TokenSelection
-    from levelhead.models.forward.forward_pass import StreamLayer
     from levelhead.models.lm import LM
     from levelhead.models.queries.query import ForwardOutput, OutputStage
+    from levelhead.models.sites import StreamLayer
 
 ActivationPooling = Literal["first", "mean", "word", "last"]
 """The tokens at which a text's activation is read: the first, all that are not special (their

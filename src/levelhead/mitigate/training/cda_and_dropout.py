@@ -31,8 +31,8 @@ from levelhead.data.lexicons.lexicon import lexicon as read_lexicon
 from levelhead.models.lm import LM
 from levelhead.models.loading.checkpoints import Checkpoint
 from levelhead.models.loading.load import load
+from levelhead.models.training.configs import ContinuedPretrainingConfig
 from levelhead.models.training.continued_pretraining import (
-    ContinuedPretrainingConfig,
     continue_pretraining,
     read_pretraining_record,
 )

@@ -352,7 +352,7 @@ def _compute_token_tree_distance(model: ModelUnderTest) -> float:
     (prefix, *other_ids), run = (row.ids for row in model.rows), model.lm.run
     words = [ids[-4:] for ids in other_ids]
     tree_row, tree_positions = build_token_tree(prefix, words)
-    if len(tree_row.ids) > max_tree_length(model.lm):
+    if len(tree_row.ids) > max_tree_length(model.lm.layout, model.lm.tokens):
         return 0.0  # this model allows no branches, or none of this length
     separate_rows = tuple(TokenRow((*prefix, *word[:-1]), None) for word in words)
     ends = tuple((len(row.ids) - 1,) for row in separate_rows)

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     import torch
 
-    from levelhead.models.lm import LM
+    from levelhead.models.editable_model import EditableModel
     from levelhead.models.sites import Stream
 
 EDITS_FILE, TENSORS_FILE, FITTED_WORDS_FILE = "edits.json", "edits.safetensors", "seen.txt"
@@ -45,7 +45,7 @@ class EditOrigin(Record):
     how: FrozenMapping
 
     @classmethod
-    def from_model(cls, lm: LM, **details: object) -> Self:
+    def from_model(cls, lm: EditableModel, **details: object) -> Self:
         """Create the origin of edits that were fitted on a model."""
         identity = lm.identity
         return cls(

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from levelhead.core.results import Measurement
-    from levelhead.models.lm import LM
+    from levelhead.models.editable_model import EditableModel
 
 README_FILE = "README.md"
 BEGIN_MARK, END_MARK = "<!-- levelhead: begin -->", "<!-- levelhead: end -->"
@@ -61,7 +61,9 @@ _FIRST_POSITION_NOTE = (
 )
 
 
-def check_measurement_pairs(lm: LM, saved: LM, changes: Sequence[MeasurementPair]) -> None:
+def check_measurement_pairs(
+    lm: EditableModel, saved: EditableModel, changes: Sequence[MeasurementPair]
+) -> None:
     """Raise if a measurement was not made on this edited model and its base.
 
     Args:
@@ -96,7 +98,7 @@ def check_measurement_pairs(lm: LM, saved: LM, changes: Sequence[MeasurementPair
 
 
 def render_model_card(
-    lm: LM,
+    lm: EditableModel,
     *,
     code: str | None,
     bias_changes: Sequence[MeasurementPair] = (),
@@ -136,7 +138,7 @@ def render_model_card(
     )
 
 
-def _read_base_card(lm: LM) -> tuple[ModelCardData, str]:
+def _read_base_card(lm: EditableModel) -> tuple[ModelCardData, str]:
     """Read metadata and text of the base's model card, without levelhead's earlier section."""
     path = lm.identity.checkpoint.folder / README_FILE
     if not path.is_file():
@@ -155,7 +157,7 @@ def _read_base_card(lm: LM) -> tuple[ModelCardData, str]:
     return data, section.sub("", base_card.text).strip()
 
 
-def _describe_usage(lm: LM, code: str | None) -> str:
+def _describe_usage(lm: EditableModel, code: str | None) -> str:
     if code is None:
         streams = {site.stream for edit in lm.edits for site in edit.sites}
         notes = (line for stream, line in _STILL_BASE.items() if stream in streams)
@@ -166,7 +168,7 @@ def _describe_usage(lm: LM, code: str | None) -> str:
     )
 
 
-def _describe_base(lm: LM) -> str:
+def _describe_base(lm: EditableModel) -> str:
     revision = f", revision `{lm.identity.revision}`" if lm.identity.revision else ""
     return (
         f"The base is `{lm.identity.display_name}`{revision} (SHA-256 of its files "
@@ -175,7 +177,7 @@ def _describe_base(lm: LM) -> str:
     )
 
 
-def _describe_edits(lm: LM) -> list[str]:
+def _describe_edits(lm: EditableModel) -> list[str]:
     lines = [
         f"- an edit merged earlier, `{merged_hash[:12]}`"
         for merged_hash in lm.identity.merged_edits

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from transformers import PreTrainedModel
 
-    from levelhead.models.lm import LM
+    from levelhead.models.editable_model import EditableModel
 
 RECORD_FILE = "levelhead.json"
 """File that records which edits were merged into which checkpoint, or how a model was trained."""
@@ -76,7 +76,7 @@ def build_once(
 
 
 def save_model(
-    lm: LM, folder: Path, *, write_extras: Callable[[Path], None] = lambda folder: None
+    lm: EditableModel, folder: Path, *, write_extras: Callable[[Path], None] = lambda folder: None
 ) -> None:
     """Write weights as safetensors, config, tokenizer, and the record of merged edits.
 

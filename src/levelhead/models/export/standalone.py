@@ -28,9 +28,9 @@ if TYPE_CHECKING:
 
     from levelhead.core.canonical_json import Json
     from levelhead.models.architectures.model_layout import ModelLayout
+    from levelhead.models.editable_model import EditableModel
     from levelhead.models.edits.base import Edit
     from levelhead.models.export.model_card import MeasurementPair
-    from levelhead.models.lm import LM
     from levelhead.models.sites import Site
 
 HOOKS_FILE = "hooks.json"
@@ -99,7 +99,7 @@ for step in steps:  # in this order
 
 
 def save_edited_model(
-    lm: LM,
+    lm: EditableModel,
     folder: Path,
     *,
     with_edit_file: bool,
@@ -135,7 +135,7 @@ def save_edited_model(
     save_model(saved, folder, write_extras=write_extras)
 
 
-def check_standalone(lm: LM) -> None:
+def check_standalone(lm: EditableModel) -> None:
     """Raise unless plain hooks can apply the edits of a model, before anything is written."""
     if not lm.edits:
         raise LevelheadError(
@@ -165,7 +165,7 @@ def check_standalone(lm: LM) -> None:
                 )
 
 
-def write_edits_and_hooks(lm: LM, folder: Path) -> None:
+def write_edits_and_hooks(lm: EditableModel, folder: Path) -> None:
     """Write the edits of a model, and the places where they act, into the base's folder."""
     save_edits(lm.edits, folder)
     contents = {
@@ -176,7 +176,7 @@ def write_edits_and_hooks(lm: LM, folder: Path) -> None:
     (folder / HOOKS_FILE).write_text(json.dumps(contents, indent=1) + "\n", encoding="utf-8")
 
 
-def make_hook_steps(lm: LM) -> list[dict[str, Json]]:
+def make_hook_steps(lm: EditableModel) -> list[dict[str, Json]]:
     """Return the steps that apply the edits, in order: one for every site of every edit."""
     return [
         _make_hook_step(lm.layout, edit_index, edit, site)
@@ -185,7 +185,7 @@ def make_hook_steps(lm: LM) -> list[dict[str, Json]]:
     ]
 
 
-def make_standalone_code(lm: LM) -> str:
+def make_standalone_code(lm: EditableModel) -> str:
     """Return Python code that loads the folder and applies the edits without levelhead."""
     # Only the parts that these edits need: readers check the code before they run it.
     all_steps = make_hook_steps(lm)
@@ -264,5 +264,5 @@ def _find_column_ranges(layout: ModelLayout, site: Site) -> Json:
     return tuple(tuple(bounds) for bounds in ranges)
 
 
-def _get_class_name(lm: LM) -> str:
+def _get_class_name(lm: EditableModel) -> str:
     return type(lm.layout.model).__name__

@@ -54,7 +54,7 @@ def run_edit_sets(
         raise LevelheadError(
             "the list of edit sets is empty", hint="give at least one; () is the unchanged model"
         )
-    effective_sets = [edits_that_reach(lm, query, edits) for edits in edit_sets]
+    effective_sets = [edits_that_reach(lm.layout, query, edits) for edits in edit_sets]
     for edits, effective in zip(edit_sets, effective_sets, strict=True):
         if raise_on_no_effect and edits and not effective:
             raise no_effect_error(edits)
@@ -93,7 +93,7 @@ def run_edit_sets(
 
 def can_have_effect(query: Query, lm: LM, edits: EditSet) -> bool:
     """Whether at least one of the edits can change the result of a query."""
-    return bool(edits_that_reach(lm, query, edits))
+    return bool(edits_that_reach(lm.layout, query, edits))
 
 
 class EditTreeNode(NamedTuple):

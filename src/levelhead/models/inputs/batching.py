@@ -13,6 +13,7 @@ from levelhead.models.inputs.token_tree import tree_attention_mask
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
+    from levelhead.models.architectures.model_layout import ModelLayout
     from levelhead.models.inputs.tokenizer import TokenRow
 
 Result = TypeVar("Result")
@@ -78,6 +79,16 @@ class Batching:
                 continue
             yield tuple(indices), result
             pending = pending[len(indices) :]
+
+
+def make_batching(layout: ModelLayout, size: int) -> Batching:
+    """Create the batching of a model; rows are not padded if padding changes its results.
+
+    In float64, families that compute their softmax in float32 (gemma2) turn padding into NaN,
+    because the smallest float64 becomes minus infinity there. Float64 serves for checks, where
+    speed matters little, so float64 batches hold only rows of one length.
+    """
+    return Batching(size, layout.family.padding_sensitive or layout.model.dtype == torch.float64)
 
 
 def _run_if_memory_suffices(

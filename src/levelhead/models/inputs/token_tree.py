@@ -18,24 +18,23 @@ from levelhead.models.inputs.tokenizer import TokenRow
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from levelhead.models.lm import LM
+    from levelhead.models.architectures.model_layout import ModelLayout
+    from levelhead.models.inputs.tokenizer import Tokens
 
 TokenIds = tuple[int, ...]
 
 
-def max_tree_length(lm: LM) -> int:
+def max_tree_length(layout: ModelLayout, tokens: Tokens) -> int:
     """Return the maximum length of a row with branches; 0 if the model allows no branches."""
-    config = lm.layout.model.config
+    config = layout.model.config
     if (
-        not lm.layout.family.supports_token_tree
+        not layout.family.supports_token_tree
         or config._attn_implementation != "sdpa"  # eager attention needs another kind of mask
         or OneVisibleHead.from_config(config) is not None  # it creates its own masks
     ):
         return 0
     # A mask that is passed in replaces the model's sliding window: no row may be longer than it.
-    return min(
-        lm.tokens.max_length, getattr(config, "sliding_window", None) or lm.tokens.max_length
-    )
+    return min(tokens.max_length, getattr(config, "sliding_window", None) or tokens.max_length)
 
 
 def build_token_tree(stem: TokenIds, words: Sequence[TokenIds]) -> tuple[TokenRow, list[TokenIds]]:

@@ -20,11 +20,13 @@ from levelhead.models.architectures.families import ModelClass, get_family
 from levelhead.models.architectures.model_layout import ModelLayout, find_layers
 from levelhead.models.architectures.tensor_parallel import SINGLE_PROCESS, ModelParallel
 from levelhead.models.diagnostics.one_visible_head import OneVisibleHead
+from levelhead.models.editable_model import Identity
 from levelhead.models.edits.base import Edit
 from levelhead.models.edits.files import EDITS_FILE, load_edits, read_edit_origin
 from levelhead.models.export.save import RECORD_FILE
+from levelhead.models.inputs.batching import make_batching
 from levelhead.models.inputs.tokenizer import Tokens
-from levelhead.models.lm import LM, Identity, make_batching
+from levelhead.models.lm import LM
 from levelhead.models.loading.checkpoints import HUB_PATTERNS, Checkpoint
 from levelhead.models.loading.gguf import convert_gguf
 from levelhead.models.loading.quiet import quiet

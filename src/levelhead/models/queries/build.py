@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from levelhead.core.errors import LevelheadError, UnknownNameError
 from levelhead.models.inputs.tokenizer import TokenRow, UnreadableTextError
@@ -21,23 +21,25 @@ from levelhead.models.sites import Site, overlaps
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from levelhead.models.inputs.tokenizer import EncodedText, Span
-    from levelhead.models.lm import LM, Pooling
+    from levelhead.models.editable_model import EditableModel
+    from levelhead.models.inputs.tokenizer import EncodedText, Span, Tokens
     from levelhead.models.queries.query import OutputStage
 
+Pooling = Literal["mean", "first", "last"]
+"""How the tokens of a sentence become one vector."""
 QueryWithCounts = tuple[Query, list[int]]
 """A query, and the number of tokens that each of its items sums over."""
 
 
 def build_lm_embedding_query(
-    lm: LM, texts: Sequence[str], spans: Sequence[Span] | None, pooling: Pooling | None
+    lm: EditableModel, texts: Sequence[str], spans: Sequence[Span] | None, pooling: Pooling | None
 ) -> Query:
     """Build a query of the last hidden states of words or sentences."""
     return build_lm_hidden_states_query(lm, texts, (), spans, pooling)
 
 
 def build_lm_hidden_states_query(
-    lm: LM,
+    lm: EditableModel,
     texts: Sequence[str],
     sites: Sequence[Site],
     spans: Sequence[Span] | None,
@@ -58,7 +60,7 @@ def build_lm_hidden_states_query(
     if spans is None:
         tokens = tuple(_pooled_positions(lm, encoded_text, pooling) for encoded_text in encoded)
     else:
-        tokens = _positions_at_spans(lm, encoded, texts, spans)
+        tokens = _positions_at_spans(lm.tokens, encoded, texts, spans)
     stage: OutputStage = "hidden"
     # The pooled vector is a head's input: the pass must go on to that head.
     if any(site.stream == "pooled" for site in sites):
@@ -74,7 +76,7 @@ def build_lm_hidden_states_query(
 
 
 def build_lm_attention_query(
-    lm: LM, texts: Sequence[str], spans: Sequence[Span], *, weighted: bool = False
+    lm: EditableModel, texts: Sequence[str], spans: Sequence[Span], *, weighted: bool = False
 ) -> Query:
     """Build a query of the attention from a word of each text to all tokens.
 
@@ -85,12 +87,12 @@ def build_lm_attention_query(
         weighted: Also return attention times the norm of the value vector that it moves.
     """
     encoded = lm.tokens.encode(texts)
-    tokens = _positions_at_spans(lm, encoded, texts, spans)
+    tokens = _positions_at_spans(lm.tokens, encoded, texts, spans)
     readout = NormWeightedAttention(tokens, lm.layout.layers) if weighted else AttentionRows(tokens)
     return Query(_rows(encoded), readout)
 
 
-def build_lm_next_sentence_query(lm: LM, pairs: Sequence[tuple[str, str]]) -> Query:
+def build_lm_next_sentence_query(lm: EditableModel, pairs: Sequence[tuple[str, str]]) -> Query:
     """Build a query of the probability that one text follows another."""
     encoded = lm.tokens.encode(pairs)
     # `encode` accepts single texts too, and the head would score them without a warning.
@@ -101,18 +103,18 @@ def build_lm_next_sentence_query(lm: LM, pairs: Sequence[tuple[str, str]]) -> Qu
     return Query(_rows(encoded), ClassLogProbs("next_sentence"))
 
 
-def build_lm_classify_query(lm: LM, texts: Sequence[str | tuple[str, str]]) -> Query:
+def build_lm_classify_query(lm: EditableModel, texts: Sequence[str | tuple[str, str]]) -> Query:
     """Build a query of the classifier's class probabilities."""
     return Query(_rows(lm.tokens.encode(texts)), ClassLogProbs("classifier"))
 
 
-def build_lm_regress_query(lm: LM, texts: Sequence[str | tuple[str, str]]) -> Query:
+def build_lm_regress_query(lm: EditableModel, texts: Sequence[str | tuple[str, str]]) -> Query:
     """Build a query of the number that a regression model predicts."""
     return Query(_rows(lm.tokens.encode(texts)), RegressionOutput())
 
 
 def build_lm_causal_log_prob_query(
-    lm: LM,
+    lm: EditableModel,
     texts: Sequence[str],
     spans: Sequence[Sequence[Span]] | None,
     positions_by_text: Sequence[Sequence[int]] | None = None,
@@ -127,7 +129,7 @@ def build_lm_causal_log_prob_query(
     """
     encoded = lm.tokens.encode(texts)
     candidate_positions = (
-        _scored_positions(lm, encoded, texts, spans)
+        _scored_positions(lm.tokens, encoded, texts, spans)
         if positions_by_text is None
         else positions_by_text
     )
@@ -152,7 +154,7 @@ def build_lm_causal_log_prob_query(
 
 
 def build_lm_pseudo_log_likelihood_query(
-    lm: LM,
+    lm: EditableModel,
     texts: Sequence[str],
     spans: Sequence[Sequence[Span]] | None,
     positions_by_text: Sequence[Sequence[int]] | None = None,
@@ -169,7 +171,7 @@ def build_lm_pseudo_log_likelihood_query(
     """
     encoded = lm.tokens.encode(texts)
     target_positions = (
-        _scored_positions(lm, encoded, texts, spans)
+        _scored_positions(lm.tokens, encoded, texts, spans)
         if positions_by_text is None
         else positions_by_text
     )
@@ -189,7 +191,9 @@ def _rows(encoded: Sequence[EncodedText]) -> tuple[TokenRow, ...]:
     return tuple(encoded_text.row for encoded_text in encoded)
 
 
-def _pooled_positions(lm: LM, encoded: EncodedText, pooling: Pooling | None) -> tuple[int, ...]:
+def _pooled_positions(
+    lm: EditableModel, encoded: EncodedText, pooling: Pooling | None
+) -> tuple[int, ...]:
     word_positions = encoded.word_positions()
     positions_of_pooling = {
         "mean": word_positions,
@@ -204,17 +208,17 @@ def _pooled_positions(lm: LM, encoded: EncodedText, pooling: Pooling | None) -> 
 
 
 def _positions_at_spans(
-    lm: LM, encoded: Sequence[EncodedText], texts: Sequence[str], spans: Sequence[Span]
+    tokens: Tokens, encoded: Sequence[EncodedText], texts: Sequence[str], spans: Sequence[Span]
 ) -> tuple[tuple[int, ...], ...]:
     _check_same_length(texts, spans)
     return tuple(
-        lm.tokens.positions_of_word(encoded_text, span, text)
+        tokens.positions_of_word(encoded_text, span, text)
         for encoded_text, span, text in zip(encoded, spans, texts, strict=True)
     )
 
 
 def _scored_positions(
-    lm: LM,
+    tokens: Tokens,
     encoded: Sequence[EncodedText],
     texts: Sequence[str],
     spans: Sequence[Sequence[Span]] | None,
@@ -222,16 +226,12 @@ def _scored_positions(
     if spans is None:
         # Unknown tokens have the same score for all words, which would look like parity.
         for encoded_text, text in zip(encoded, texts, strict=True):
-            lm.tokens.require_known(encoded_text, encoded_text.word_positions(), text)
+            tokens.require_known(encoded_text, encoded_text.word_positions(), text)
         return [list(encoded_text.word_positions()) for encoded_text in encoded]
     _check_same_length(texts, spans)
     return [
         sorted(
-            {
-                i
-                for span in text_spans
-                for i in lm.tokens.positions_of_word(encoded_text, span, text)
-            }
+            {i for span in text_spans for i in tokens.positions_of_word(encoded_text, span, text)}
         )
         for encoded_text, text_spans, text in zip(encoded, spans, texts, strict=True)
     ]
@@ -247,7 +247,7 @@ def _require_scored(positions_by_text: Sequence[Sequence[int]], texts: Sequence[
 
 
 def _forbid_merged_sites(
-    lm: LM, sites: Sequence[Site], spans: Sequence[Span] | None, pooling: Pooling | None
+    lm: EditableModel, sites: Sequence[Site], spans: Sequence[Span] | None, pooling: Pooling | None
 ) -> None:
     """Raise if a query reads a site whose edit was merged into the map that reads the site.
 

@@ -31,8 +31,8 @@ from levelhead.models.queries.query import (
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from levelhead.models.editable_model import EditableModel
     from levelhead.models.inputs.tokenizer import Span, Tokens
-    from levelhead.models.lm import LM
 
 
 class WordPlacement(NamedTuple):
@@ -43,7 +43,7 @@ class WordPlacement(NamedTuple):
 
 
 def build_lm_fill_words_query(
-    lm: LM,
+    lm: EditableModel,
     texts: Sequence[str],
     words: Sequence[str],
     masked_spans: Sequence[Span | None] | None = None,
@@ -83,7 +83,9 @@ def build_lm_fill_words_query(
     rows: list[TokenRow] = []
     targets: list[tuple[ScoredPosition, ...]] = []
     items: list[int] = []
-    for item, placements in enumerate(_place_words(lm, [str(text) for text in texts], words)):
+    for item, placements in enumerate(
+        _place_words(lm.tokens, [str(text) for text in texts], words)
+    ):
         span, masked_start = masked_spans[item] if masked_spans else None, 0
         if span:
             placements, masked_start = _mask_span(
@@ -126,7 +128,7 @@ def build_lm_fill_words_query(
 
 
 def _add_blank_rows(
-    lm: LM,
+    lm: EditableModel,
     texts: Sequence[str],
     top_k: int,
     rows: list[TokenRow],
@@ -168,7 +170,7 @@ def _add_blank_rows(
 
 
 def build_lm_score_word_query(
-    lm: LM, texts: Sequence[str], words: Sequence[str]
+    lm: EditableModel, texts: Sequence[str], words: Sequence[str]
 ) -> tuple[Query, list[int]]:
     """Build a query of one word in the blank of each text, as Nadeem et al. 2021.
 
@@ -202,7 +204,7 @@ def build_lm_score_word_query(
     return Query(tuple(rows), TokenProbs(tuple(targets)), tuple(items)), counts
 
 
-def build_lm_top_k_query(lm: LM, texts: Sequence[str], k: int) -> Query:
+def build_lm_top_k_query(lm: EditableModel, texts: Sequence[str], k: int) -> Query:
     """Build a query of the k likeliest tokens for the blank of each text."""
     size = int(lm.layout.model.config.vocab_size)
     if not 0 < k <= size:
@@ -221,14 +223,15 @@ def build_lm_top_k_query(lm: LM, texts: Sequence[str], k: int) -> Query:
     return Query(rows, TopKTokens(tuple(row.ids.index(lm.tokens.mask) for row in rows), k))
 
 
-def _place_words(lm: LM, texts: Sequence[str], words: Sequence[str]) -> list[list[WordPlacement]]:
+def _place_words(
+    tokens: Tokens, texts: Sequence[str], words: Sequence[str]
+) -> list[list[WordPlacement]]:
     """Put every word into every text.
 
     If a tokenizer first splits texts at spaces, a word's tokens depend only on the characters that
     it touches: words are tokenized once for each such context, and each text once instead of once
     for every word.
     """
-    tokens = lm.tokens
     pre_tokenizer = tokens.tokenizer.backend_tokenizer.pre_tokenizer
     # Some pre-tokenizers mark spaces without splitting there.
     if pre_tokenizer is None or len(pre_tokenizer.pre_tokenize_str("a b")) < 2:
@@ -327,7 +330,7 @@ def _mask_span(
 
 
 def _masked_rows(
-    lm: LM, words: Sequence[WordPlacement]
+    lm: EditableModel, words: Sequence[WordPlacement]
 ) -> list[tuple[TokenRow, tuple[ScoredPosition, ...]]]:
     """Build rows that score a word's tokens from left to right, its later tokens masked.
 
@@ -337,7 +340,7 @@ def _masked_rows(
     targets_of_row: dict[tuple[TokenRow, int], list[tuple[int, int]]] = defaultdict(list)
     for column, (row, positions) in enumerate(words):
         for n, position in enumerate(positions):
-            targets_of_row[_mask_word(lm, row, positions[n:]), position].append(
+            targets_of_row[_mask_word(lm.tokens, row, positions[n:]), position].append(
                 (row.ids[position], column)
             )
     return [
@@ -347,7 +350,7 @@ def _masked_rows(
 
 
 def _causal_rows(
-    lm: LM, words: Sequence[WordPlacement]
+    lm: EditableModel, words: Sequence[WordPlacement]
 ) -> list[tuple[TokenRow, tuple[ScoredPosition, ...]]]:
     """Build rows that read first tokens at the end of the text before the blank, others after it.
 
@@ -365,7 +368,7 @@ def _causal_rows(
         words_of_stem.setdefault(row.ids[:begin], []).append(
             (column, row.ids[begin : positions[-1] + 1])
         )
-    max_length, rows = max_tree_length(lm), []
+    max_length, rows = max_tree_length(lm.layout, lm.tokens), []
     for stem, stem_words in words_of_stem.items():
         columns, pieces = zip(*stem_words, strict=True)
         tree_row, target_positions = build_token_tree(stem, pieces)
@@ -409,8 +412,8 @@ def _make_targets(
     )
 
 
-def _mask_word(lm: LM, row: TokenRow, positions: range) -> TokenRow:
-    mask = (lm.tokens.mask,) * len(positions)
+def _mask_word(tokens: Tokens, row: TokenRow, positions: range) -> TokenRow:
+    mask = (tokens.mask,) * len(positions)
     return row._replace(ids=row.ids[: positions[0]] + mask + row.ids[positions[-1] + 1 :])
 
 

@@ -11,8 +11,8 @@ from levelhead.models.forward.forward_pass import EditHadNoEffectError
 from levelhead.models.sites import STREAMS, Site
 
 if TYPE_CHECKING:
+    from levelhead.models.architectures.model_layout import ModelLayout
     from levelhead.models.edits.base import Edit
-    from levelhead.models.lm import LM
     from levelhead.models.queries.query import Query
 
 STREAM_ORDER = {
@@ -31,10 +31,12 @@ if set(STREAM_ORDER) != set(STREAMS):
     raise ImportError("STREAM_ORDER does not cover all streams")
 
 
-def edits_that_reach(lm: LM, query: Query, edits: tuple[Edit, ...]) -> tuple[Edit, ...]:
+def edits_that_reach(
+    layout: ModelLayout, query: Query, edits: tuple[Edit, ...]
+) -> tuple[Edit, ...]:
     """Return the edits that can change the result of a query."""
     return tuple(
-        edit for edit in edits if any(_reaches(lm, query, edit, site) for site in edit.sites)
+        edit for edit in edits if any(_reaches(layout, query, edit, site) for site in edit.sites)
     )
 
 
@@ -47,8 +49,8 @@ def no_effect_error(edits: tuple[Edit, ...]) -> EditHadNoEffectError:
     )
 
 
-def _reaches(lm: LM, query: Query, edit: Edit, site: Site) -> bool:
-    readout, layers = query.readout, lm.layout.layers
+def _reaches(layout: ModelLayout, query: Query, edit: Edit, site: Site) -> bool:
+    readout, layers = query.readout, layout.layers
     reads_pooled = readout.output_stage != "hidden" or ("pooled", 0) in readout.capture_sites
     if site.stream == "pooled":
         return reads_pooled

@@ -20,13 +20,12 @@ from levelhead.models.queries.vocabulary import (
     compute_token_log_probs,
     compute_vocabulary_log_probs,
 )
-from levelhead.models.sites import PER_HEAD_STREAMS, Site
+from levelhead.models.sites import PER_HEAD_STREAMS, Site, StreamLayer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from levelhead.models.architectures.model_layout import ModelLayout
-    from levelhead.models.forward.forward_pass import StreamLayer
     from levelhead.models.inputs.batching import Batch
     from levelhead.models.inputs.tokenizer import TokenRow
 

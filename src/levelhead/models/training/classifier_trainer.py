@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from levelhead.models.architectures.families import ModelClass
     from levelhead.models.edits.base import Edit
     from levelhead.models.lm import LM
-    from levelhead.models.training.finetune import FinetuneConfig
+    from levelhead.models.training.configs import FinetuneConfig
 
 WINDOW = 50
 """Number of batches among which texts are assigned by length: less padding, half the time."""

@@ -10,13 +10,12 @@ state of the random generator that dropout uses.
 from __future__ import annotations
 
 import json
-import math
 import os
 import shutil
 from collections import Counter
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, final
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -29,6 +28,7 @@ from levelhead.models.export.save import RECORD_FILE, prepare_new_folder, save_m
 from levelhead.models.lm import LM
 from levelhead.models.loading.checkpoints import Checkpoint, MissingHeadError
 from levelhead.models.loading.load import load
+from levelhead.models.training.configs import ContinuedPretrainingConfig
 from levelhead.models.training.trainee import make_dropout_settings, train_copy
 from levelhead.models.training.training_examples import TrainingExample, make_training_example
 
@@ -36,50 +36,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from levelhead.models.architectures.model_layout import ModelLayout
-
-
-@final
-@dataclass(frozen=True)
-class ContinuedPretrainingConfig:
-    """All settings of a continued pretraining, except the base and the texts."""
-
-    steps: int = 200
-    batch_size: int = 32
-    learning_rate: float = 5e-5
-    mask_fraction: float = 0.15
-    """Share of a text's tokens that a masked model has to predict; at least one token."""
-    dropout: tuple[float, float] | None = None
-    """Dropout of hidden states and of attention during training; None: the base's."""
-    max_tokens: int = 64
-    """Texts with more tokens are left out."""
-    seed: int = 0
-    threads: int = 2
-    save_steps: int = 50
-    """Steps between checkpoints. It changes no weight."""
-
-    def __post_init__(self) -> None:
-        counts = (self.steps, self.batch_size, self.threads, self.save_steps)
-        # Fewer than 4 tokens leave no context: two of them are special in most encoders.
-        if min(counts) < 1 or self.max_tokens < 4 or self.seed < 0:
-            raise LevelheadError(
-                f"no model can be trained with {self}",
-                hint="give counts of at least 1, at least 4 tokens and a seed of 0 or more",
-            )
-        if not (
-            math.isfinite(self.learning_rate)
-            and self.learning_rate > 0
-            and 0 < self.mask_fraction < 1
-        ):
-            raise LevelheadError(
-                f"a learning rate of {self.learning_rate} or a mask fraction of "
-                f"{self.mask_fraction} is out of range",
-                hint="give a rate above 0, such as 5e-5, and a share between 0 and 1, such as 0.15",
-            )
-        if not all(0 <= rate < 1 for rate in self.dropout or ()):
-            raise LevelheadError(
-                f"a dropout of {self.dropout} is out of range",
-                hint="give shares of at least 0 and below 1",
-            )
 
 
 def continue_pretraining(

@@ -11,10 +11,10 @@ from __future__ import annotations
 import json
 import math
 import shutil
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast, final
+from typing import TYPE_CHECKING, Any, cast
 
 from levelhead.core.canonical_json import content_hash
 from levelhead.core.errors import LevelheadError, UnknownNameError
@@ -26,6 +26,7 @@ from levelhead.models.loading.checkpoints import MissingHeadError
 from levelhead.models.loading.load import load
 from levelhead.models.loading.quiet import quiet
 from levelhead.models.training.classifier_trainer import train_classifier
+from levelhead.models.training.configs import FinetuneConfig
 from levelhead.models.training.resumable import is_finished, publish_model, start_or_resume
 
 if TYPE_CHECKING:
@@ -38,40 +39,6 @@ if TYPE_CHECKING:
 
 TextOrPair = str | tuple[str, str]
 LabelledText = tuple[TextOrPair, str | float]
-
-
-@final
-@dataclass(frozen=True)
-class FinetuneConfig:
-    """All settings of a fine-tuning, except the base and the texts."""
-
-    epochs: float = 1.0
-    batch_size: int = 32
-    learning_rate: float = 1e-4
-    max_tokens: int = 128
-    """Maximum number of tokens of a text; longer texts are truncated."""
-    dropout: bool = True
-    """Whether the base's dropout is on during training. Without it, a step takes a quarter less
-    time."""
-    seed: int = 0
-    threads: int = 2
-    save_steps: int = 200
-    """Steps between checkpoints. It changes no weight."""
-
-    def __post_init__(self) -> None:
-        counts = (self.batch_size, self.threads, self.save_steps)
-        if min(counts) < 1 or self.max_tokens < 4 or self.seed < 0:
-            raise LevelheadError(
-                f"no model can be trained with {self}",
-                hint="give counts of at least 1, at least 4 tokens and a seed of 0 or more",
-            )
-        if not all(
-            math.isfinite(value) and value > 0 for value in (self.learning_rate, self.epochs)
-        ):
-            raise LevelheadError(
-                f"a learning rate of {self.learning_rate} or {self.epochs} epochs is out of range",
-                hint="give numbers above 0, such as a rate of 1e-4 and 2 epochs",
-            )
 
 
 def finetune(

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from levelhead.models.lm import LM
-    from levelhead.models.training.continued_pretraining import ContinuedPretrainingConfig
+    from levelhead.models.training.configs import ContinuedPretrainingConfig
 
 HIDDEN_DROPOUT_NAMES = (
     *("hidden_dropout_prob", "hidden_dropout", "dropout", "resid_pdrop", "embd_pdrop"),

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from levelhead.models.lm import LM
-    from levelhead.models.training.finetune import FinetuneConfig
+    from levelhead.models.training.configs import FinetuneConfig
 
 
 def estimate_finetuning_cost(

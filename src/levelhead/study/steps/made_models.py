@@ -11,8 +11,8 @@ from levelhead.core.results import Record
 from levelhead.data.tasks import get_task_spec
 from levelhead.measures.utility.glue_task import finetune_on_task
 from levelhead.mitigate.training.cda_and_dropout import TrainedVariant, cda, dropout
-from levelhead.models.training.continued_pretraining import ContinuedPretrainingConfig
-from levelhead.models.training.finetune import FinetuneConfig, read_finetune_record
+from levelhead.models.training.configs import ContinuedPretrainingConfig, FinetuneConfig
+from levelhead.models.training.finetune import read_finetune_record
 from levelhead.study.session import StudySession, StudyStep
 from levelhead.study.steps.config import Count, Names, Reference, StudyConfigBase, TrainedModelStep
 from levelhead.study.steps.kinds import StepDefinition
