@@ -16,12 +16,11 @@ from levelhead.locate.head_map import BiasSign, ComponentScore, HeadMap, SplitRe
 from levelhead.locate.validation.random_heads import RandomHeadControl
 from levelhead.locate.validation.repeated_splits import SplitRange, SplitStability
 from levelhead.mitigate.evaluation.change import MeasureChange
-from levelhead.mitigate.heads.mask_top_heads import (
-    MaskedHeads,
+from levelhead.mitigate.heads.mask_top_heads import MaskedHeads, MaskingReport
+from levelhead.replication.yang2025.masking_curves import (
     MaskingCurve,
     MaskingCurves,
     MaskingPoint,
-    MaskingReport,
 )
 
 SETTINGS = {"model": {"type": "bert", "causal": False}}

@@ -25,7 +25,8 @@ if TYPE_CHECKING:
     from altair.typing import ChartType
 
     from levelhead.core.results import Interval
-    from levelhead.mitigate.heads.mask_top_heads import MaskedHeads, MaskingCurves, MaskingReport
+    from levelhead.mitigate.heads.mask_top_heads import MaskedHeads, MaskingReport
+    from levelhead.replication.yang2025.masking_curves import MaskingCurves
 
 WIDTH = 500
 LINES = "lines: intervals, solid over items, dashed over random head sets; grey: no change"
