@@ -1,7 +1,5 @@
 """Results that were made up, for charts and tables: maps of heads and what stands beside them."""
 
-from types import SimpleNamespace
-
 import numpy as np
 
 from levelhead.core.results import DroppedItem, Estimate, Interval, Measurement, Provenance, PValue
@@ -393,15 +391,4 @@ def targeted(prices=("pppl",), half=True):
             for name, gain, price in WAYS
         ),
         notes=("random: mean of 5 sets, interval over the sets",),
-    )
-
-
-def ways():
-    return tuple(
-        SimpleNamespace(
-            name=name,
-            gain=estimate("gain", -gain, 0.12),
-            cost=estimate("price", price, 0.4),
-        )
-        for name, gain, price in WAYS
     )
