@@ -41,8 +41,8 @@ from levelhead.stats.intervals import (
     proportion_interval,
     weat_effect_size,
 )
-from levelhead.stats.means import equivalence_test, t_test
-from levelhead.stats.multiple_testing import benjamini_hochberg, holm, max_t
+from levelhead.stats.means import t_test
+from levelhead.stats.multiple_testing import holm, max_t
 from levelhead.stats.permutation import permutation, sign_flip
 
 if TYPE_CHECKING:
@@ -344,10 +344,7 @@ def family(rng: Rng, correct: str, effects: int = 0) -> float:
     observed, null, x = heads(rng, effects)
     if correct == "max-T":
         return float(max_t(observed, null)[effects:].min())
-    p = stats.ttest_1samp(x, 0.0).pvalue
-    return float(
-        {"Holm": holm, "Benjamini-Hochberg": benjamini_hochberg}[correct](p)[effects:].min()
-    )
+    return float(holm(stats.ttest_1samp(x, 0.0).pvalue)[effects:].min())
 
 
 @dataclass(frozen=True)
@@ -401,12 +398,6 @@ TESTS = (
         lambda rng: t_test(normal(rng, 500), alternative="greater").p.value,
         cheap=True,
     ),
-    TestRow(
-        "234 differences exactly at the margin",
-        "TOST",
-        lambda rng: equivalence_test(saturated(rng, 234) + 0.2, -0.2, 0.2).value,
-        cheap=True,
-    ),
     *(
         TestRow(
             f"144 correlated heads, {effects or 'none'} with an effect",
@@ -414,7 +405,7 @@ TESTS = (
             lambda rng, how=how, effects=effects: family(rng, how, effects),
             cheap=True,
         )
-        for how, effects in (("max-T", 0), ("max-T", 10), ("Holm", 0), ("Benjamini-Hochberg", 0))
+        for how, effects in (("max-T", 0), ("max-T", 10), ("Holm", 0))
     ),
 )
 

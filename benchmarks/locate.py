@@ -24,6 +24,7 @@ import json
 import multiprocessing
 import resource
 import secrets
+import sys
 import tempfile
 import time
 from contextlib import contextmanager
@@ -41,7 +42,6 @@ from levelhead.core.run_context import RunContext
 from levelhead.locate.attribution.ablation import AblationVariant
 from levelhead.locate.attribution.answer_index import index_answers
 from levelhead.locate.attribution.gradient import compute_gradient
-from levelhead.locate.attribution.one_graph import compute_gradient_in_one_graph
 from levelhead.locate.attribution.variants import read_variants
 from levelhead.measures.base import Measure
 from levelhead.measures.embedding.seat import Seat
@@ -52,6 +52,10 @@ from levelhead.models.inputs.batching import make_batch
 from levelhead.models.lm import LM
 from levelhead.models.loading.load import load
 from levelhead.models.sites import Site
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "work"))
+
+from one_graph import compute_gradient_in_one_graph
 
 if TYPE_CHECKING:
     from levelhead.measures.metric import Metric

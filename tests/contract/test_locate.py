@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 import zoo
+from one_graph import compute_gradient_in_one_graph
 from rulers import made, model
 
 from levelhead.core.errors import LevelheadError
@@ -13,7 +14,6 @@ from levelhead.core.run_context import RunContext
 from levelhead.locate.attribution.ablation import AblationVariant
 from levelhead.locate.attribution.answer_index import index_answers
 from levelhead.locate.attribution.gradient import compute_cotangents, compute_gradient
-from levelhead.locate.attribution.one_graph import compute_gradient_in_one_graph
 from levelhead.locate.attribution.variants import read_variants
 from levelhead.measures.embedding.seat import Seat
 from levelhead.measures.registry import metric_texts

@@ -4,9 +4,9 @@ import pytest
 from assets import asset
 
 from levelhead.models.loading.load import load
+from levelhead.replication.yang2025.glue_masking import GlueMaskingResult
 from levelhead.study.config import StudyConfig
 from levelhead.study.run import run_study
-from levelhead.study.steps.glue import GlueMaskingResult
 
 GLUE = {"map": "gender", "tasks": ["wnli"], "seeds": [0, 1], "epochs": 0.1, "k": 2}
 PLAN = {

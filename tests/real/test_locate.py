@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 import torch
 from assets import asset
+from one_graph import compute_gradient_in_one_graph
 
 from levelhead.core.run_context import Inference, RunContext
 from levelhead.data.lexicons.published import resolve_lexicon
 from levelhead.locate.attribution.ablation import AblationVariant
 from levelhead.locate.attribution.gradient import compute_gradient
-from levelhead.locate.attribution.one_graph import compute_gradient_in_one_graph
 from levelhead.locate.attribution.variants import read_variants
 from levelhead.locate.effects import AblationEffects, estimate_effects
 from levelhead.locate.score_heads import ablate_each

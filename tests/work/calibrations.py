@@ -1,7 +1,10 @@
 """Calibrations that were never run: rulers that did as a test needs it."""
 
+import pytest
+
 from levelhead.core.calibration import MeasureCalibration
 from levelhead.core.results import Interval
+from levelhead.study.table import result_to_rows
 
 BOUNDS = Interval(low=0.8, high=1.0, level=0.95, method="given")
 
@@ -48,3 +51,13 @@ class Failed:
 
     def find_measure(self, measure, family, *, causal):
         return calibrated(measure, verdict="misses") if measure in self.names else None
+
+
+def marks(result, failed):
+    """The marks of all rows that have to do with a ruler, and of the others."""
+    with pytest.MonkeyPatch.context() as failing:
+        failing.setattr("levelhead.core.calibration.load_calibration", lambda: Failed(failed))
+        told = result_to_rows("step", result)
+    words = ("seat", "gain", "difference of means") if failed == "seat" else (failed,)
+    own = [row for row in told if any(word in row.what for word in words)]
+    return {row.mark for row in own}, {row.mark for row in told if row not in own}

@@ -1,7 +1,5 @@
 """Results that were made up, for charts and tables: maps of heads and what stands beside them."""
 
-from types import SimpleNamespace
-
 import numpy as np
 
 from levelhead.core.results import DroppedItem, Estimate, Interval, Measurement, Provenance, PValue
@@ -16,12 +14,11 @@ from levelhead.locate.head_map import BiasSign, ComponentScore, HeadMap, SplitRe
 from levelhead.locate.validation.random_heads import RandomHeadControl
 from levelhead.locate.validation.repeated_splits import SplitRange, SplitStability
 from levelhead.mitigate.evaluation.change import MeasureChange
-from levelhead.mitigate.heads.mask_top_heads import (
-    MaskedHeads,
+from levelhead.mitigate.heads.mask_top_heads import MaskedHeads, MaskingReport
+from levelhead.replication.yang2025.masking_curves import (
     MaskingCurve,
     MaskingCurves,
     MaskingPoint,
-    MaskingReport,
 )
 
 SETTINGS = {"model": {"type": "bert", "causal": False}}
@@ -394,15 +391,4 @@ def targeted(prices=("pppl",), half=True):
             for name, gain, price in WAYS
         ),
         notes=("random: mean of 5 sets, interval over the sets",),
-    )
-
-
-def ways():
-    return tuple(
-        SimpleNamespace(
-            name=name,
-            gain=estimate("gain", -gain, 0.12),
-            cost=estimate("price", price, 0.4),
-        )
-        for name, gain, price in WAYS
     )

@@ -23,13 +23,13 @@ from levelhead.mitigate.selection.selection_report import (
 )
 from levelhead.replication.dawkins2024.claims import run_claim_tests
 from levelhead.replication.dawkins2024.downstream import ColumnInfo, compare_downstream
-from levelhead.stats.designs import grouped_design
-from levelhead.study.steps.glue import GlueMaskingResult
-from levelhead.study.steps.projection_sweep import (
+from levelhead.replication.dawkins2024.pair_budget import (
     AtPairCount,
     PairBudgetCurve,
     SubspaceStabilityReport,
 )
+from levelhead.replication.yang2025.glue_masking import GlueMaskingResult
+from levelhead.stats.designs import grouped_design
 
 DEPTH = {"sent": 1.0, "last": 1.1, "penultimate": 1.5, "penultimate+attn": 1.8}
 UNIT = "difference of probabilities"

@@ -6,7 +6,6 @@ import os
 import shlex
 import sys
 import time
-from contextlib import nullcontext
 from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
@@ -76,9 +75,6 @@ def audit_command(
     revision: Revision = None,
     device: Device = None,
     dtype: Dtype = "float32",
-    profile: Annotated[
-        bool, typer.Option("--profile", help="Report the model's share of the CPU time.")
-    ] = False,
     json: Json = False,
     workers: Workers = None,
     executor: ExecutorName = LOCAL,
@@ -99,7 +95,6 @@ def audit_command(
 
     folder = local_path(output)
     typer.echo(f"loading {model}", err=True)
-    from levelhead.models.diagnostics.profile import measure_cpu_time
     from levelhead.models.loading.load import load
     from levelhead.study.audit.audit import AuditSources
     from levelhead.study.audit.time_budget import parse_duration
@@ -139,18 +134,15 @@ def audit_command(
                 deadline=deadline,
             )
 
-    with measure_cpu_time() if profile else nullcontext() as cpu_meter:
-        lm = load(model, edit=edit, **load_options)  # type: ignore[arg-type]
-        audit_plan, results = _run_audit(
-            _load_or_plan_audit(lm, sources, folder, limit, inference, cores),
-            lm,
-            folder,
-            clock,
-            run_plan,
-        )
+    lm = load(model, edit=edit, **load_options)  # type: ignore[arg-type]
+    audit_plan, results = _run_audit(
+        _load_or_plan_audit(lm, sources, folder, limit, inference, cores),
+        lm,
+        folder,
+        clock,
+        run_plan,
+    )
     report = _write_report(audit_plan, results, folder)
-    if cpu_meter is not None:
-        typer.echo(f"levelhead: {cpu_meter}", err=True)
     _show(audit_plan, results, report, json=json)
 
 

@@ -200,21 +200,3 @@ def _make_statistic(name: str, value: float, null: Sequence[float]) -> MapStatis
             "p": p_value,
         }
     )
-
-
-def describe_scores(values: NDArray[np.float64]) -> MapDescription:
-    """The same numbers of a map's scores, `[layers, heads]`, without a null."""
-    layer_of_head = np.repeat(np.arange(len(values)), values.shape[1]).tolist()
-    map_statistics = [
-        _make_statistic(name, value, ())
-        for name, value in compute_map_statistics(values.ravel(), layer_of_head).items()
-    ]
-    return MapDescription(
-        statistics=tuple(
-            statistic for statistic in map_statistics if not statistic.name.startswith("layer ")
-        ),
-        layer_sums=tuple(
-            statistic for statistic in map_statistics if statistic.name.startswith("layer ")
-        ),
-        n_relabellings=0,
-    )

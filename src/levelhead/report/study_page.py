@@ -15,8 +15,8 @@ from levelhead.core.files import write_atomic
 from levelhead.core.results import Record, StepFailure
 from levelhead.locate.compare_maps import MapComparison
 from levelhead.locate.head_map import HeadMap
-from levelhead.mitigate.heads.mask_top_heads import MaskingCurves
 from levelhead.mitigate.selection.select_on_dev import DevSelection
+from levelhead.replication.yang2025.masking_curves import MaskingCurves
 from levelhead.report.charts.edits.selection import is_drawable
 from levelhead.report.charts.heads.head_distribution import distribution_chart, distributions_chart
 from levelhead.report.charts.heads.head_ranking import head_ranking_chart

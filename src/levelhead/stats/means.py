@@ -1,4 +1,4 @@
-"""Student's t-test for means of differences, and equivalence by two one-sided tests."""
+"""Student's t-test for means of differences."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from scipy import stats
 
-from levelhead.core.errors import LevelheadError, NotMeasurableError
+from levelhead.core.errors import NotMeasurableError
 from levelhead.core.results import Alternative, Interval, PValue
 from levelhead.stats.degenerate import is_constant
 
@@ -52,28 +52,6 @@ def t_test(
         interval=Interval(low=float(ends.low), high=float(ends.high), level=level, method="t"),
         p=PValue(value=float(result.pvalue), method="t", alternative=alternative),
     )
-
-
-def equivalence_test(differences: ArrayLike, low: float, high: float) -> PValue:
-    """Test by TOST whether a mean difference lies within (low, high) (Schuirmann 1987).
-
-    The p-value is the larger one of the two one-sided t-tests. A small p means "no relevant
-    change"; a large p of an ordinary test never does.
-
-    Args:
-        differences: one difference per item.
-        low: lower margin of equivalence.
-        high: upper margin of equivalence.
-    """
-    if not low < high:
-        raise LevelheadError(
-            f"the margin of equivalence is empty: {low} to {high}", hint="give low < high"
-        )
-    values = _require_spread(differences)
-    above = stats.ttest_1samp(values, low, alternative="greater").pvalue
-    below = stats.ttest_1samp(values, high, alternative="less").pvalue
-    # Both one-sided nulls must be rejected, so the larger p-value needs no correction.
-    return PValue(value=float(max(above, below)), method="TOST", alternative="two-sided")
 
 
 def _require_spread(differences: ArrayLike) -> NDArray[np.float64]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
-from scipy import stats
 
 from levelhead.core.errors import LevelheadError, NotMeasurableError
 from levelhead.stats.degenerate import is_constant
@@ -31,20 +30,6 @@ def holm(p: ArrayLike) -> NDArray[np.float64]:
     # The running maximum keeps the order: a test is rejected only if all smaller p-values are.
     adjusted[order] = np.minimum(np.maximum.accumulate(values[order] * factors), 1)
     return adjusted
-
-
-def benjamini_hochberg(p: ArrayLike) -> NDArray[np.float64]:
-    """Adjust p-values by Benjamini and Hochberg (1995), for the false discovery rate.
-
-    Valid for tests that are independent or positively dependent.
-
-    >>> benjamini_hochberg([0.01, 0.04, 0.03]).tolist()
-    [0.03, 0.04, 0.04]
-
-    Args:
-        p: p-values of the family.
-    """
-    return np.asarray(stats.false_discovery_control(_check_family(p)), dtype=np.float64)
 
 
 def max_t(observed: ArrayLike, null: ArrayLike) -> NDArray[np.float64]:

@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from calibrations import Failed
+from calibrations import marks
 from rulers import made, model
 from simulated import Plain, read
 
@@ -18,14 +18,9 @@ from levelhead.locate.score_heads import locate
 from levelhead.mitigate.evaluation.change import measure_change
 from levelhead.mitigate.heads.amplify import _bias_aggregate, amplify
 from levelhead.mitigate.heads.mask import mask_heads, scale_heads
-from levelhead.mitigate.heads.mask_top_heads import (
-    compare_masked_heads,
-    measure_masking_curves,
-    select_heads,
-)
+from levelhead.mitigate.heads.mask_top_heads import compare_masked_heads, select_heads
 from levelhead.models.edits.base import HeadScale
 from levelhead.models.sites import Site
-from levelhead.study.table import result_to_rows
 
 INFERENCE = Inference(seed=1, resamples=99, permutations=99)
 
@@ -103,42 +98,15 @@ def test_every_way_of_masking_is_its_edited_model():
     assert top.changes[1].confirmed_change is None
 
 
-def marks(result, failed):
-    """The marks of all rows that have to do with a ruler, and of the others."""
-    with pytest.MonkeyPatch.context() as failing:
-        failing.setattr("levelhead.core.calibration.load_calibration", lambda: Failed(failed))
-        told = result_to_rows("step", result)
-    words = ("seat", "gain", "difference of means") if failed == "seat" else (failed,)
-    own = [row for row in told if any(word in row.what for word in words)]
-    return {row.mark for row in own}, {row.mark for row in told if row not in own}
-
-
 def test_a_ruler_that_failed_is_marked_and_a_price_is_not():
     ruler, lm, heads = located()
     price = made("pppl")
     assert marks(masked(), "seat") == ({DAGGER}, {""})
     assert marks(masked(), "pppl") == ({DAGGER}, {""})
-    assert marks(
-        measure_masking_curves(lm, heads, [("seat", ruler), ("price", price)], inference=INFERENCE),
-        "seat",
-    ) == (*({DAGGER}, {""}),)
     found = amplify(
         lm, heads, ruler, price, k=2, head_counts=(1,), factors=(1.5,), inference=INFERENCE
     )
     assert marks(found, "seat") == ({DAGGER}, {""})
-
-
-def test_lines_begin_with_no_head_masked():
-    ruler, lm, heads = located()
-    found = measure_masking_curves(lm, heads, [("lpbs", made("lpbs"))], step=3, inference=INFERENCE)
-    (curve,) = found.curves
-    ks = [point.k for point in curve.points]
-    assert ks[0] == 0
-    assert ks[-1] == len(heads.positive_heads())
-    assert curve.points[0].change is None
-    first, last = curve.points[0], curve.points[-1]
-    assert last.change.value == pytest.approx(last.value - first.value, abs=1e-9)
-    assert ruler.name == heads.measure
 
 
 def test_amplifying_is_chosen_on_one_half_and_judged_on_the_other():

@@ -1,10 +1,9 @@
 import pytest
-from maps import WAYS, curves, masked_lines, targeted, ways
+from maps import WAYS, curves, masked_lines, targeted
 
 from levelhead.core.errors import LevelheadError
 from levelhead.report.charts.heads.masking import (
     curves_chart,
-    gain_and_cost_chart,
     masking_chart,
     masking_curve_chart,
 )
@@ -31,14 +30,12 @@ def test_the_curves_of_a_result():
 
 
 def test_gain_against_price_with_intervals_both_ways():
-    spec = gain_and_cost_chart(
-        ways(), gain="SEAT falls by", cost="PPPL rises by", model="m"
-    ).to_dict()
+    spec = masking_chart(targeted()).to_dict()
     rows = next(own for own in spec["datasets"].values() if "gain" in own[0])
     assert len(rows) == 5
-    assert rows[0]["formatted gain"] == "0.42 [0.3, 0.54]"
-    points = spec["layer"][-1]["encoding"]
-    assert (points["x"]["title"], points["y"]["title"]) == ("SEAT falls by", "PPPL rises by")
+    assert rows[0]["formatted gain"] == "-0.42 [-0.57, -0.27]"
+    assert rows[0]["formatted price"] == "0.6 [0.2, 1]"
+    points = spec["vconcat"][0]["layer"][-1]["encoding"]
     names = [name for name, _, _ in WAYS]
     assert points["shape"]["scale"]["domain"] == points["color"]["scale"]["domain"] == names
 
@@ -74,7 +71,7 @@ def test_refusals():
     with pytest.raises(LevelheadError, match="two lines have the same name"):
         curves_chart([*curves(), *curves()], measure="LPBS")
     with pytest.raises(LevelheadError, match="there is nothing to plot"):
-        gain_and_cost_chart([], gain="g", cost="p", model="m")
+        masking_chart(targeted().model_copy(update={"rows": ()}))
     with pytest.raises(LevelheadError, match="no utility cost was measured") as error:
         masking_chart(targeted(()))
     assert error.value.hint == "add a measure of fluency to that of the map"

@@ -2,8 +2,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from levelhead.core.errors import LevelheadError, NotMeasurableError
-from levelhead.stats.means import equivalence_test, t_test
+from levelhead.core.errors import NotMeasurableError
+from levelhead.stats.means import t_test
 
 D = np.random.default_rng(4).normal(0.3, 1, 50)
 
@@ -22,19 +22,6 @@ def test_t_by_its_formula(alternative):
     )
 
 
-def test_equivalence_agrees_with_the_90_percent_interval():
-    ends = t_test(D, level=0.9).interval
-    inside, outside = 1e-9, -1e-9
-    assert equivalence_test(D, ends.low - inside, ends.high + inside).value < 0.05
-    assert equivalence_test(D, ends.low - outside, 10).value > 0.05
-    assert equivalence_test(D, -10, ends.high + outside).value > 0.05
-
-
-def test_an_empty_margin_is_refused():
-    with pytest.raises(LevelheadError, match="margin of equivalence is empty"):
-        equivalence_test(D, 1.0, 1.0)
-
-
 @pytest.mark.parametrize(
     ("values", "what"),
     [
@@ -48,5 +35,3 @@ def test_an_empty_margin_is_refused():
 def test_what_cannot_be_judged_is_refused(values, what):
     with pytest.raises(NotMeasurableError, match=what):
         t_test(values)
-    with pytest.raises(NotMeasurableError, match=what):
-        equivalence_test(values, -1, 1)

@@ -16,11 +16,11 @@ from levelhead.mitigate.controls.placebo_report import PlaceboReport
 from levelhead.mitigate.evaluation.sweep import SweepReport
 from levelhead.mitigate.projection.config_grid import EDIT_POINTS, projection_grid
 from levelhead.mitigate.selection.select_on_dev import DevSelection
+from levelhead.replication.dawkins2024.pair_budget import PairBudgetCurve, SubspaceStabilityReport
 from levelhead.study.config import StudyConfig
 from levelhead.study.run import run_study
 from levelhead.study.session import StudySession
 from levelhead.study.steps import projection_sweep
-from levelhead.study.steps.projection_sweep import PairBudgetCurve, SubspaceStabilityReport
 from levelhead.study.table import result_to_rows
 
 SWEEP = {

@@ -10,15 +10,16 @@ from levelhead.explain.attention.example import AttentionExample
 from levelhead.explain.prompting.knowledge import KnowledgeResult
 from levelhead.locate.compare_maps import MapComparison
 from levelhead.measures.compare import Comparison
-from levelhead.mitigate.heads.mask_top_heads import MaskingCurves, MaskingReport
+from levelhead.mitigate.heads.mask_top_heads import MaskingReport
 from levelhead.mitigate.probing.concept_removal import RemovalReport
 from levelhead.mitigate.training.cda_and_dropout import TrainedVariant
 from levelhead.replication.dawkins2024.downstream import DownstreamReport
+from levelhead.replication.dawkins2024.pair_budget import SubspaceStabilityReport
+from levelhead.replication.yang2025.glue_masking import GlueMaskingResult
+from levelhead.replication.yang2025.masking_curves import MaskingCurves
 from levelhead.study.row import interval_over
-from levelhead.study.steps.glue import GlueMaskingResult
 from levelhead.study.steps.kinds import STEP_KINDS
 from levelhead.study.steps.made_models import TrainedClassifier
-from levelhead.study.steps.projection_sweep import SubspaceStabilityReport
 from levelhead.study.table import group_by_interval, result_to_rows, to_csv
 
 OF_NO_RULER = {

@@ -32,9 +32,6 @@ if TYPE_CHECKING:
     from levelhead.data.counterfactuals.replacement import SwapResult
 
 TermKind = Literal["pronoun", "title", "person", "kinship", "role", "adjective", "name"]
-PronounRole = Literal[
-    "subject", "object", "possessive determiner", "possessive pronoun", "reflexive"
-]
 
 
 @final

@@ -18,7 +18,7 @@ settings, and the formula is computed again from stored readouts. No model is ru
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal, final, get_args
 
 import numpy as np
@@ -225,6 +225,26 @@ def resample_paired(
         design=design,
         level=inference.level,
         items=items,
+    )
+
+
+def average_resamples(per_model: Sequence[PairedResamples]) -> PairedResamples:
+    """Average one measure over models, resample by resample: all models have the same items."""
+    # Resample by resample, not interval by interval: the models share their items' sampling error.
+    first = per_model[0]
+    if any(
+        resamples.items != first.items or resamples.resamples.shape != first.resamples.shape
+        for resamples in per_model
+    ):
+        raise LevelheadError(
+            "the classifiers to average did not respond to the same items",
+            hint="look at what each dropped, and why",
+        )
+    return replace(
+        first,
+        full=np.mean([resamples.full for resamples in per_model], axis=0),
+        resamples=np.mean([resamples.resamples for resamples in per_model], axis=0),
+        out_of_bag=np.mean([resamples.out_of_bag for resamples in per_model], axis=0),
     )
 
 

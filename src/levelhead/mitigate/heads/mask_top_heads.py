@@ -1,18 +1,15 @@
 """Targeted-Debias: mask the heads of a map, and see what it buys and costs.
 
-Yang et al. 2025, Appendix A (Table 1: top, bottom, all positive, random) and Appendix B (Table 3:
-another measure as more and more heads are masked).
+Yang et al. 2025, Appendix A (Table 1: top, bottom, all positive, random).
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
-from pydantic import Field
 from scipy import stats
 
-from levelhead.core.calibration import MeasureKey
 from levelhead.core.errors import LevelheadError
 from levelhead.core.results import Estimate, Interval, Record
 from levelhead.core.run_context import Inference, RunContext
@@ -57,36 +54,6 @@ class MaskingReport(Record):
     """Hash of the head map."""
     base: tuple[MeasureChange, ...]
     rows: tuple[MaskedHeads, ...]
-    notes: tuple[str, ...] = ()
-
-
-class MaskingPoint(Record):
-    """A measure with the first k heads masked."""
-
-    k: Annotated[int, Field(ge=0)]
-    value: float
-    low: float
-    high: float
-    change: Estimate | None = None
-    """From no head masked."""
-
-
-class MaskingCurve(Record):
-    """A measure against the number of masked heads."""
-
-    name: str
-    points: tuple[MaskingPoint, ...]
-    measured_by: MeasureKey | None = None
-    """What it is measured by."""
-
-
-class MaskingCurves(Record):
-    """Table 3: other measures as more and more heads are masked."""
-
-    map: str
-    measure: str = "value"
-    """What all curves are of, if it is one measure."""
-    curves: tuple[MaskingCurve, ...]
     notes: tuple[str, ...] = ()
 
 
@@ -148,7 +115,7 @@ def compare_masked_heads(
             f"{n_random_sets} random sets have no spread",
             hint="give at least 2 sets of random heads",
         )
-    reader = _Reader(lm, measures, inference, context, head_map)
+    reader = MaskingReader(lm, measures, inference, context, head_map)
     # One stream per map: the same map has the same random heads in every run.
     rng = inference.rng("random heads", head_map.content_hash)
     selections: list[tuple[str, Sequence[Site]]] = [
@@ -180,38 +147,7 @@ def compare_masked_heads(
     )
 
 
-def measure_masking_curves(
-    lm: LM,
-    head_map: HeadMap,
-    measures: Sequence[tuple[str, Measure]],
-    *,
-    step: int = 5,
-    inference: Inference = Inference(),
-    context: RunContext = RunContext(),
-) -> MaskingCurves:
-    """Other measures with the first 0, 5, 10 ... heads of a map masked, up to all positive ones."""
-    head_map.require_same_model(lm)
-    positive = head_map.positive_heads()
-    # As in Table 3, where the smallest LPBS is not that of all 45 heads: the end alone would
-    # mislead.
-    counts = [*range(step, len(positive), step), len(positive)]
-    curves = []
-    for name, measure in measures:
-        reader = _Reader(lm, [measure], inference, context)
-        (base,) = reader.base
-        points = [_point(0, base)]
-        for k in counts:
-            (change,) = reader.mask(f"top {k}", mask_heads(positive[:k])).changes
-            points.append(_point(k, change))
-        curves.append(
-            MaskingCurve(name=name, points=tuple(points), measured_by=measure.measure_key(lm))
-        )
-    kinds = {measure.name for _, measure in measures}
-    measure_name = kinds.pop() if len(kinds) == 1 else "value"
-    return MaskingCurves(map=head_map.content_hash, measure=measure_name, curves=tuple(curves))
-
-
-class _Reader:
+class MaskingReader:
     """Reads measures of the base once, and of each edit."""
 
     def __init__(
@@ -277,17 +213,6 @@ class _Reader:
         return MaskedHeads(
             name=name, heads=tuple(map(head_label, edit.sites)), changes=tuple(changes)
         )
-
-
-def _point(k: int, change: MeasureChange) -> MaskingPoint:
-    value = change.value
-    return MaskingPoint(
-        k=k,
-        value=value.value,
-        low=value.interval.low,
-        high=value.interval.high,
-        change=change.change,
-    )
 
 
 def _mean_over_sets(masked_sets: Sequence[MaskedHeads]) -> MaskedHeads:

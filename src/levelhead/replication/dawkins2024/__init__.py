@@ -1,1 +1,1 @@
-"""Projective methods (Dawkins, 2024): its claims, and its downstream tasks."""
+"""Dawkins et al. 2024, projective methods: claims, downstream tasks, and numbers of pairs."""

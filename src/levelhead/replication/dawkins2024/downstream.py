@@ -9,7 +9,6 @@ seeds are fixed: neither is resampled.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import numpy as np
@@ -19,6 +18,7 @@ from scipy import stats
 from levelhead.core.calibration import MeasureKey
 from levelhead.core.errors import LevelheadError
 from levelhead.core.results import Estimate, Interval, Provenance, Record
+from levelhead.mitigate.evaluation.gain import average_resamples
 from levelhead.mitigate.evaluation.rank_stability import correlate_ranks
 from levelhead.mitigate.projection.config_grid import EDIT_POINTS
 from levelhead.replication.dawkins2024.claims import Better, ClaimTests, run_claim_tests
@@ -129,26 +129,6 @@ class ColumnInfo(Record):
     unit: str = ""
     measured_by: MeasureKey | None = None
     """The measure."""
-
-
-def average_resamples(per_model: Sequence[PairedResamples]) -> PairedResamples:
-    """Average one measure over models, resample by resample: all models have the same items."""
-    # Resample by resample, not interval by interval: the models share their items' sampling error.
-    first = per_model[0]
-    if any(
-        resamples.items != first.items or resamples.resamples.shape != first.resamples.shape
-        for resamples in per_model
-    ):
-        raise LevelheadError(
-            "the classifiers to average did not respond to the same items",
-            hint="look at what each dropped, and why",
-        )
-    return replace(
-        first,
-        full=np.mean([resamples.full for resamples in per_model], axis=0),
-        resamples=np.mean([resamples.resamples for resamples in per_model], axis=0),
-        out_of_bag=np.mean([resamples.out_of_bag for resamples in per_model], axis=0),
-    )
 
 
 def compare_downstream(

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from levelhead.core.results import Estimate
     from levelhead.replication.dawkins2024.claims import ClaimTests
-    from levelhead.study.steps.glue import GlueMaskingResult
+    from levelhead.replication.yang2025.glue_masking import GlueMaskingResult
 
 WIDTH, TEXT_WIDTH, ROW_HEIGHT = 340, 200, 26
 VERDICT_COLOURS = {"yes": OKABE_ITO[0], "no": OKABE_ITO[1], "undecided": PALE, "untestable": PALE}

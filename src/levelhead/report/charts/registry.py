@@ -16,12 +16,15 @@ from levelhead.locate.validation.repeated_splits import SplitStability
 from levelhead.mitigate.controls.placebo_report import PlaceboReport
 from levelhead.mitigate.evaluation.pareto import ParetoFront
 from levelhead.mitigate.evaluation.sweep import SweepReport
-from levelhead.mitigate.heads.mask_top_heads import MaskingCurves, MaskingReport
+from levelhead.mitigate.heads.mask_top_heads import MaskingReport
 from levelhead.mitigate.probing.concept_removal import RemovalReport
 from levelhead.mitigate.selection.select_on_dev import DevSelection
 from levelhead.mitigate.selection.selection_report import SelectionReport
 from levelhead.replication.dawkins2024.claims import ClaimTests
 from levelhead.replication.dawkins2024.downstream import DownstreamReport
+from levelhead.replication.dawkins2024.pair_budget import PairBudgetCurve, SubspaceStabilityReport
+from levelhead.replication.yang2025.glue_masking import GlueMaskingResult
+from levelhead.replication.yang2025.masking_curves import MaskingCurves
 from levelhead.report.charts.attention_change import attention_change_chart
 from levelhead.report.charts.attention_example import attention_example_chart
 from levelhead.report.charts.edits.downstream import downstream_chart
@@ -43,8 +46,6 @@ from levelhead.report.charts.heads.split_stability import split_stability_chart
 from levelhead.report.charts.paired_differences import claims_chart, glue_chart
 from levelhead.report.charts.prompting import prompting_chart
 from levelhead.report.save import save
-from levelhead.study.steps.glue import GlueMaskingResult
-from levelhead.study.steps.projection_sweep import PairBudgetCurve, SubspaceStabilityReport
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Literal, Self
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
-from levelhead.core.results import Estimate, Record
 from levelhead.data.tasks import get_task_spec
-from levelhead.locate.head_map import head_label
 from levelhead.locate.validation.random_heads import sample_random_heads
 from levelhead.measures.responses import model_key
 from levelhead.measures.utility.glue_task import GlueTask
 from levelhead.mitigate.evaluation.gain import keep_common_items, resample_paired
-from levelhead.mitigate.evaluation.sweep import VariantRow, read_variant_responses
+from levelhead.mitigate.evaluation.sweep import read_variant_responses
 from levelhead.mitigate.evaluation.variant_responses import VariantResponses
 from levelhead.mitigate.heads.mask import mask_heads
 from levelhead.mitigate.heads.mask_top_heads import RANDOM_HEAD_SETS, select_heads
-from levelhead.replication.dawkins2024.downstream import average_resamples
+from levelhead.replication.yang2025.glue_masking import GlueMaskingResult, compute_glue_masking
 from levelhead.study.row import RowCells, estimate_cells
 from levelhead.study.session import StudySession, StudyStep, measure_inputs
 from levelhead.study.steps.config import (
@@ -37,9 +34,8 @@ from levelhead.study.steps.kinds import StepDefinition
 from levelhead.study.steps.made_models import ClassifierTraining, ensure_classifier
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
 
-    from levelhead.mitigate.evaluation.gain import PairedResamples
     from levelhead.models.edits.base import Edit
     from levelhead.models.lm import LM
 
@@ -83,33 +79,6 @@ class GlueMaskingStep(StrictConfig):
         """Raise an error for unknown tasks."""
         for name in self.tasks:
             get_task_spec(name)
-
-
-class GlueMaskingResult(Record):
-    """The utility cost of masking heads on one task: a column of Yang et al. 2025, Table 2."""
-
-    task: str
-    metric: str
-    unit: str = ""
-    mask: str
-    """"before" or "after" training."""
-    seeds: Annotated[tuple[int, ...], Field(min_length=1)]
-    heads: dict[str, tuple[str, ...]]
-    """Heads of every set, by the paper's names."""
-    full: float
-    """Value without masked heads, averaged over seeds."""
-    sets: Annotated[tuple[VariantRow, ...], Field(min_length=1)]
-    """Values averaged over seeds; intervals of changes are over items with fixed seeds."""
-    per_seed: tuple[dict[str, float], ...]
-    """Values by seed; "full" is without masked heads."""
-    random: dict[str, tuple[float, ...]] = Field(default_factory=dict)
-    """Values with random heads of the same layers masked, by set, averaged over seeds."""
-
-    def p(self, name: str) -> float:
-        """p-value against random heads of the same layers: (b + 1) / (m + 1)."""
-        (value,) = (head_set.value for head_set in self.sets if head_set.name == name)
-        random = self.random[name]
-        return (sum(random_value <= value for random_value in random) + 1) / (len(random) + 1)
 
 
 def glue_steps(session: StudySession) -> Iterator[StudyStep]:
@@ -159,8 +128,7 @@ def run_glue_step(session: StudySession, name: str, task_name: str) -> GlueMaski
     }
 
     def make() -> GlueMaskingResult:
-        metric, per_seed, resampled = measure.primary_metric, [], []
-        n_reported = 1 + len(sets)
+        metric, resampled = measure.primary_metric, {}
         for seed in row.seeds:
             training = ClassifierTraining(
                 task_name, seed, row.epochs, row.learning_rate, row.batch_size, row.dropout
@@ -169,36 +137,10 @@ def run_glue_step(session: StudySession, name: str, task_name: str) -> GlueMaski
             responses, _ = keep_common_items(
                 [variant_responses.base, *variant_responses.variants.values()]
             )
-            resampled.append(
-                resample_paired(
-                    measure, responses, metric.aggregate, metric=metric, inference=session.inference
-                )
+            resampled[seed] = resample_paired(
+                measure, responses, metric.aggregate, metric=metric, inference=session.inference
             )
-            values = [float(value) for value in resampled[-1].full]
-            # zip stops after the named sets; the values of random heads follow them.
-            per_seed.append(dict(zip(("full", *sets), values, strict=False)))
-        mean = average_resamples(resampled)
-        # Random heads are a control and no hypotheses: they are not in the sets' correction.
-        of_sets = replace(
-            mean, full=mean.full[:n_reported], resamples=mean.resamples[:, :n_reported]
-        )
-        # Shape [sets, random]: the random heads follow the sets, in their order.
-        random = mean.full[n_reported:].reshape(len(sets), row.random).tolist()
-        return GlueMaskingResult(
-            task=task_name,
-            metric=get_task_spec(task_name).metrics[0],
-            unit=metric.unit,
-            mask=row.mask,
-            seeds=row.seeds,
-            heads={
-                set_name: tuple(head_label(site) for site in sites)
-                for set_name, sites in sets.items()
-            },
-            full=float(mean.full[0]),
-            sets=_changes(of_sets, tuple(sets), metric.unit),
-            per_seed=tuple(per_seed),
-            random=dict(zip(sets, map(tuple, random), strict=True)) if row.random else {},
-        )
+        return compute_glue_masking(measure, resampled, sets, mask=row.mask, n_random=row.random)
 
     return session.load_or_compute(GlueMaskingResult, inputs, make)
 
@@ -232,17 +174,6 @@ def _read_masked(
         )[0]
     return VariantResponses(
         measure, measure.read(classifier, context=session.context)[0], responses
-    )
-
-
-def _changes(mean: PairedResamples, names: Sequence[str], unit: str) -> tuple[VariantRow, ...]:
-    effects = mean.effects(sign=-1)
-    changes: tuple[Estimate | None, ...] = (None,) * len(names)  # no response changes
-    if (effects.standard_errors > 0).any():
-        changes = effects.to_estimates([f"change, {set_name}" for set_name in names], unit=unit)
-    return tuple(
-        VariantRow(name=name, value=float(value), change=change)
-        for name, value, change in zip(names, mean.full[1:], changes, strict=True)
     )
 
 

@@ -89,7 +89,7 @@ STEP_KINDS = (
     StepKind(
         "masking_curves",
         "masking:MASKING_CURVES",
-        {"lines": "mitigate.heads.mask_top_heads:MaskingCurves"},
+        {"lines": "replication.yang2025.masking_curves:MaskingCurves"},
     ),
     StepKind("amplify", "masking:AMPLIFY", {"amplify": "mitigate.heads.amplify:AmplifyReport"}),
     StepKind(
@@ -114,11 +114,11 @@ STEP_KINDS = (
         "projection_sweeps",
         "projection_sweep:PROJECTION_SWEEP",
         {
-            "stability": "study.steps.projection_sweep:SubspaceStabilityReport",
+            "stability": "replication.dawkins2024.pair_budget:SubspaceStabilityReport",
             "sweep": "mitigate.evaluation.sweep:SweepReport",
             "findings": "replication.dawkins2024.claims:ClaimTests",
             "choice": "mitigate.selection.select_on_dev:DevSelection",
-            "pairs": "study.steps.projection_sweep:PairBudgetCurve",
+            "pairs": "replication.dawkins2024.pair_budget:PairBudgetCurve",
             "placebo": "mitigate.controls.placebo_report:PlaceboReport",
         },
     ),
@@ -130,7 +130,7 @@ STEP_KINDS = (
             "downstream": "replication.dawkins2024.downstream:DownstreamReport",
         },
     ),
-    StepKind("glue", "glue:GLUE", {"glue": "study.steps.glue:GlueMaskingResult"}),
+    StepKind("glue", "glue:GLUE", {"glue": "replication.yang2025.glue_masking:GlueMaskingResult"}),
 )
 
 

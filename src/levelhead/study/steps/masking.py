@@ -9,12 +9,8 @@ from pydantic import Field
 
 from levelhead.core.calibration import failed_calibration_mark
 from levelhead.mitigate.heads.amplify import AmplifyReport, amplify
-from levelhead.mitigate.heads.mask_top_heads import (
-    MaskingCurves,
-    MaskingReport,
-    compare_masked_heads,
-    measure_masking_curves,
-)
+from levelhead.mitigate.heads.mask_top_heads import MaskingReport, compare_masked_heads
+from levelhead.replication.yang2025.masking_curves import MaskingCurves, measure_masking_curves
 from levelhead.study.row import RowCells, estimate_cells
 from levelhead.study.session import StudySession, StudyStep, measure_inputs
 from levelhead.study.steps.config import (

@@ -8,9 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Self
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from levelhead.core.calibration import MeasureKey
 from levelhead.core.errors import NotMeasurableError
-from levelhead.core.results import Estimate, Provenance, Record
 from levelhead.data.counterfactuals.contrast_pairs import contrast_pairs, contrast_pairs_digest
 from levelhead.measures.responses import model_key
 from levelhead.mitigate.controls.placebo_report import PlaceboReport, evaluate_with_placebos
@@ -35,12 +33,17 @@ from levelhead.mitigate.projection.edit_points import (
     has_pooled,
     list_edit_points,
 )
-from levelhead.mitigate.projection.subspace_stability import StabilityReport, subspace_stability
+from levelhead.mitigate.projection.subspace_stability import subspace_stability
 from levelhead.mitigate.selection.select_on_dev import DevSelection, select_on_dev
 from levelhead.replication.dawkins2024.claims import (
     ClaimTests,
     comparison_aggregate,
     run_claim_tests,
+)
+from levelhead.replication.dawkins2024.pair_budget import (
+    PairBudgetCurve,
+    SubspaceStabilityReport,
+    compute_pair_budget,
 )
 from levelhead.study.row import RowCells, estimate_cells, p_cells
 from levelhead.study.session import StudyStep, measure_inputs
@@ -122,32 +125,6 @@ def sweep_steps(session: StudySession) -> Iterator[StudyStep]:
     """Yield the steps of every sweep."""
     for name, sweep in session.config.rows(ProjectionSweepStep).items():
         yield from steps_of_sweep(session, name, sweep)
-
-
-class SubspaceStabilityReport(Record):
-    """The stability of the subspaces."""
-
-    sites: Annotated[tuple[StabilityReport, ...], Field(min_length=1)]
-
-
-class AtPairCount(Record):
-    """The chosen setting, fitted on a number of pairs."""
-
-    pairs: Annotated[int, Field(ge=1)]
-    value: float
-    change: Estimate | None = None
-
-
-class PairBudgetCurve(Record):
-    """The change by a setting as a function of the number of pairs it was fitted on."""
-
-    variant: str
-    measure: str
-    base: Estimate
-    sizes: Annotated[tuple[AtPairCount, ...], Field(min_length=1)]
-    measured_by: MeasureKey | None = None
-    """The measure of the changes."""
-    provenance: Provenance | None = None
 
 
 def steps_of_sweep(
@@ -322,18 +299,7 @@ def run_pair_budget_step(session: StudySession, name: str) -> PairBudgetCurve:
             fitted = fit_subspaces(lm, contrast_pairs(row.pairs, n=size), centered=row.centered)
             sets[str(size)] = build_edits(lm, setting, fitted)
         responses = read_variant_responses(lm, measure, sets, context=session.context)
-        result = compute_sweep_report(responses, inference=session.inference)
-        sizes = tuple(
-            AtPairCount(pairs=int(variant.name), value=variant.value, change=variant.change)
-            for variant in result.variants
-        )
-        fields = {
-            "measure": measure.name,
-            "base": result.base,
-            "measured_by": result.measured_by,
-            "provenance": result.provenance,
-        }
-        return PairBudgetCurve(variant=setting.name, sizes=sizes, **fields)  # type: ignore[arg-type]
+        return compute_pair_budget(setting.name, responses, inference=session.inference)
 
     return session.load_or_compute(
         PairBudgetCurve,

@@ -30,7 +30,10 @@ if TYPE_CHECKING:
 
     from levelhead.core.results import Estimate
     from levelhead.mitigate.projection.subspace_stability import StabilityReport
-    from levelhead.study.steps.projection_sweep import PairBudgetCurve, SubspaceStabilityReport
+    from levelhead.replication.dawkins2024.pair_budget import (
+        PairBudgetCurve,
+        SubspaceStabilityReport,
+    )
 
 WIDTH = 460
 STEP = 1.09

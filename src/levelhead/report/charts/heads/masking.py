@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from levelhead.core.errors import LevelheadError
 from levelhead.report.head_map_labels import inline_data
@@ -24,76 +24,17 @@ if TYPE_CHECKING:
 
     from altair.typing import ChartType
 
-    from levelhead.core.results import Interval
-    from levelhead.mitigate.heads.mask_top_heads import MaskedHeads, MaskingCurves, MaskingReport
+    from levelhead.core.results import Estimate
+    from levelhead.mitigate.heads.mask_top_heads import MaskedHeads, MaskingReport
+    from levelhead.replication.yang2025.masking_curves import MaskingCurve, MaskingCurves
 
 WIDTH = 500
 LINES = "lines: intervals, solid over items, dashed over random head sets; grey: no change"
 """Caption of the lines: the two kinds of interval are not comparable."""
 
 
-class PointLike(Protocol):
-    """A value and its interval with a given number of masked heads."""
-
-    @property
-    def k(self) -> int:
-        """Number of masked heads."""
-
-    @property
-    def value(self) -> float:
-        """The value."""
-
-    @property
-    def low(self) -> float:
-        """Lower end of the interval."""
-
-    @property
-    def high(self) -> float:
-        """Upper end of the interval."""
-
-
-class CurveLike(Protocol):
-    """One test over masked heads."""
-
-    @property
-    def name(self) -> str:
-        """Name of the row or curve."""
-
-    @property
-    def points(self) -> Sequence[PointLike]:
-        """Values by number of masked heads."""
-
-
-class ChangeLike(Protocol):
-    """A change and its interval."""
-
-    @property
-    def value(self) -> float:
-        """The value."""
-
-    @property
-    def interval(self) -> Interval:
-        """Its interval."""
-
-
-class MaskingRowLike(Protocol):
-    """One way of masking: its bias reduction and its utility cost."""
-
-    @property
-    def name(self) -> str:
-        """Name of the row or curve."""
-
-    @property
-    def gain(self) -> ChangeLike:
-        """Change of the bias measure."""
-
-    @property
-    def cost(self) -> ChangeLike:
-        """Change of the utility measure."""
-
-
 def curves_chart(
-    curves: Sequence[CurveLike], *, measure: str, model: str = "", notes: Sequence[str] = ()
+    curves: Sequence[MaskingCurve], *, measure: str, model: str = "", notes: Sequence[str] = ()
 ) -> ChartType:
     """Plot a measure by the number of masked heads, one line per test (Table 3).
 
@@ -169,26 +110,6 @@ def masking_curve_chart(
     )
 
 
-def gain_and_cost_chart(
-    rows: Sequence[MaskingRowLike], *, gain: str, cost: str, model: str, notes: Sequence[str] = ()
-) -> ChartType:
-    """Plot the bias reduction of each way of masking against its utility cost (Table 1).
-
-    Args:
-        rows: the ways of masking.
-        gain: axis title of the bias reduction.
-        cost: axis title of the utility cost.
-        model: name of the model.
-        notes: lines of the subtitle.
-    """
-    return apply_theme(
-        _trade_off_panel(rows, gain, cost),
-        f"Effect and utility cost of masking heads of {model}",
-        [LINES, *notes],
-        width=WIDTH + 150,
-    )
-
-
 def masking_chart(result: MaskingReport, *, subject: str = "") -> ChartType:
     """Plot the change of the map's measure against that of every utility measure (Table 1).
 
@@ -223,8 +144,8 @@ def masking_chart(result: MaskingReport, *, subject: str = "") -> ChartType:
 
 class _Way(NamedTuple):
     name: str
-    gain: ChangeLike
-    cost: ChangeLike
+    gain: Estimate
+    cost: Estimate
 
 
 def _way(row: MaskedHeads, index: int, *, half: bool) -> _Way:
@@ -235,7 +156,7 @@ def _way(row: MaskedHeads, index: int, *, half: bool) -> _Way:
     return _Way(row.name, gain, cost)
 
 
-def _trade_off_panel(ways: Sequence[MaskingRowLike], gain: str, cost: str) -> ChartType:
+def _trade_off_panel(ways: Sequence[_Way], gain: str, cost: str) -> ChartType:
     names = _names([way.name for way in ways])
     rows = [_row(way) for way in ways]
     colour = alt.Color(
@@ -275,7 +196,7 @@ def _trade_off_panel(ways: Sequence[MaskingRowLike], gain: str, cost: str) -> Ch
     ).properties(width=WIDTH, height=340)
 
 
-def _row(way: MaskingRowLike) -> dict[str, Any]:
+def _row(way: _Way) -> dict[str, Any]:
     gain, cost = way.gain, way.cost
     kinds = tuple(dict.fromkeys(interval_over(change.interval) for change in (gain, cost)))
     return {

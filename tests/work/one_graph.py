@@ -1,7 +1,7 @@
-"""The same gradient in a single graph: one forward of everything, then one backward.
+"""The gradient in a single graph: one forward of everything, then one backward.
 
-Two forwards' work instead of three, where all activations fit in memory at once. It is also the
-literal form that the two passes are tested against.
+The literal form of what `locate.attribution.gradient` computes in two passes, which it is tested
+against. All activations must fit in memory at once.
 """
 
 from __future__ import annotations

@@ -6,12 +6,11 @@ from scipy import stats
 from simulated import INFERENCE, Plain, read
 
 from levelhead.core.errors import LevelheadError
-from levelhead.mitigate.evaluation.gain import resample_paired
+from levelhead.mitigate.evaluation.gain import average_resamples, resample_paired
 from levelhead.mitigate.projection.config_grid import projection_grid
 from levelhead.replication.dawkins2024.downstream import (
     ColumnInfo,
     DownstreamReport,
-    average_resamples,
     compare_downstream,
 )
 
