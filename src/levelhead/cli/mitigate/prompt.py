@@ -81,6 +81,7 @@ def prompt_command(
     """
     from levelhead.measures.cloze.cloze import Cloze
     from levelhead.mitigate.prompting.choose_prefix import select_prompt_prefix
+    from levelhead.mitigate.prompting.prefixes import PrefixGrid
     from levelhead.models.loading.load import load
 
     cloze = Cloze(form=form, lexicon=lexicon)  # type: ignore[arg-type]  # Cloze checks it
@@ -97,8 +98,7 @@ def prompt_command(
             lm,
             prompts,  # type: ignore[arg-type]
             cloze=cloze,
-            prefix_sizes=tuple(prefix_sizes or (2, 4)),
-            candidates_per_size=candidates_per_size,
+            grid=PrefixGrid(tuple(prefix_sizes or (2, 4)), candidates_per_size),
             max_loss=max_loss,
             samples=samples,
             inference=Inference(seed=seed, resamples=resamples, level=level),

@@ -7,9 +7,9 @@ the confirm half, next to masking.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import product
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple, final
 
 from levelhead.core.calibration import MeasureKey
 from levelhead.core.errors import NotMeasurableError
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from levelhead.locate.attribution.variants import AblationResponses
-    from levelhead.locate.head_map import HeadMap
+    from levelhead.locate.head_map import HeadMap, SplitBy
     from levelhead.locate.validation.split import ItemSplit
     from levelhead.measures.base import Measure
     from levelhead.measures.metric import Aggregate, Metric
@@ -61,6 +61,25 @@ class AmplifyReport(Record):
     notes: tuple[str, ...] = ()
     measured_by: MeasureKey | None = None
     """What it is measured by."""
+
+
+@final
+@dataclass(frozen=True)
+class ScalingGrid:
+    """Settings of amplification that are tried."""
+
+    head_counts: Sequence[int] = (1, 3, 5)
+    """How many of the most negative heads are amplified."""
+    factors: Sequence[float] = (1.5, 2.0, 3.0)
+    """By how much."""
+
+    def settings(self, n_heads: int) -> list[tuple[int, float]]:
+        """Every count of heads with every factor, as far as there are so many heads."""
+        return [
+            (count, factor)
+            for count, factor in product(self.head_counts, self.factors)
+            if count <= n_heads
+        ]
 
 
 class _SplitMeasure(NamedTuple):
@@ -110,8 +129,7 @@ def amplify(
     utility_measure: Measure,
     *,
     k: int = 3,
-    head_counts: Sequence[int] = (1, 3, 5),
-    factors: Sequence[float] = (1.5, 2.0, 3.0),
+    grid: ScalingGrid = ScalingGrid(),
     inference: Inference = Inference(),
     context: RunContext = RunContext(),
 ) -> AmplifyReport:
@@ -124,22 +142,22 @@ def amplify(
         utility_measure: what an edit costs, such as pppl; its primary metric says which way is
             worse.
         k: heads that masking masks.
-        head_counts: how many of the most negative heads are amplified.
-        factors: by how much.
+        grid: settings of amplification that are tried.
         inference: seed, resamples and level.
         context: store, threads, progress and cancellation.
     """
     head_map.require_same_model(lm)
     negative = head_map.negative_heads()
-    grid = [
-        (count, factor) for count, factor in product(head_counts, factors) if count <= len(negative)
-    ]
     variants = [AblationVariant(head_map.top(k))]
-    variants += [AblationVariant(negative[:count], factor) for count, factor in grid]
+    variants += [
+        AblationVariant(negative[:count], factor) for count, factor in grid.settings(len(negative))
+    ]
 
-    def split_measure(target: Measure, aggregate: Aggregate, split_by: str) -> _SplitMeasure:
+    def split_measure(
+        target: Measure, aggregate: Aggregate, split_by: Literal["auto"] | SplitBy
+    ) -> _SplitMeasure:
         responses = target.read(lm, context=context)[0]
-        split = split_items(target, responses, split_by=split_by, seed=head_map.split.seed)  # type: ignore[arg-type]
+        split = split_items(target, responses, split_by=split_by, seed=head_map.split.seed)
         if target is measure:
             split.require_two_halves()
         variant_responses = read_variants(
