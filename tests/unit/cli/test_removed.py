@@ -89,8 +89,7 @@ def test_the_numbers_are_those_of_python(given):
         edit,
         pairs,
         fitted_on=["that", "in"],
-        sites=[Site("pooled")],
-        label_permutations=9,
+        probes=judged.ProbeConfig([Site("pooled")], label_permutations=9),
         inference=Inference(resamples=99, level=judged.LEVEL),
     )
     assert judged.RemovalReport.from_json(out.read_text()) == again

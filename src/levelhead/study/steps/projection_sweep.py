@@ -13,7 +13,12 @@ from levelhead.core.errors import NotMeasurableError
 from levelhead.core.results import Estimate, Provenance, Record
 from levelhead.data.counterfactuals.contrast_pairs import contrast_pairs, contrast_pairs_digest
 from levelhead.measures.responses import model_key
-from levelhead.mitigate.controls.placebo_report import PlaceboReport, evaluate_with_placebos
+from levelhead.mitigate.controls.placebo_report import (
+    ChosenSetting,
+    PlaceboConfig,
+    PlaceboReport,
+    evaluate_with_placebos,
+)
 from levelhead.mitigate.controls.placebo_test import NO_EFFECT, estimate_base_effect
 from levelhead.mitigate.evaluation.gain import Objective, keep_common_items, resample_paired
 from levelhead.mitigate.evaluation.sweep import (
@@ -369,11 +374,9 @@ def run_placebo_step(session: StudySession, name: str, edit_point: str) -> Place
         return evaluate_with_placebos(
             lm,
             measures[1],
-            edits,
+            ChosenSetting(best_name, edits, len(candidates)),
             _contrast_pairs(row),
-            variant=best_name,
-            n_candidates=len(candidates),
-            n_placebos=row.placebos or 200,
+            placebos=PlaceboConfig(row.placebos or 200),
             inference=session.inference,
             context=session.context,
         )
