@@ -7,6 +7,7 @@ import shlex
 import sys
 import time
 from contextlib import nullcontext
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
@@ -108,20 +109,15 @@ def audit_command(
 
     limit = None if budget == NO_BUDGET else parse_duration(budget)
     cores = threads or os.cpu_count() or 1
-    load_options = {
-        "revision": revision,
-        "dtype": dtype,
-        "batch_size": batch_size,
-        "device": device,
-    }
-    source = ModelSource(path=model, edit=edit, **load_options)  # type: ignore[arg-type]
+    make_source = partial(ModelSource, dtype=dtype, batch_size=batch_size, device=device)
+    source = make_source(path=model, edit=edit, revision=revision)
     other_source = None
     if against == BASE:
         if edit is None:
             raise typer.BadParameter("--against base compares with the unedited model: give --edit")
-        other_source = ModelSource(path=model, **load_options)  # type: ignore[arg-type]
+        other_source = make_source(path=model, revision=revision)
     elif against is not None:
-        other_source = ModelSource(path=against, dtype=dtype, batch_size=batch_size, device=device)
+        other_source = make_source(path=against)
     sources = AuditSources(source, other_source)
     inference = Inference(seed=seed, resamples=resamples, permutations=permutations)
     clock = _Clock(start, limit)
@@ -139,7 +135,14 @@ def audit_command(
             )
 
     with measure_cpu_time() if profile else nullcontext() as cpu_meter:
-        lm = load(model, edit=edit, **load_options)  # type: ignore[arg-type]
+        lm = load(
+            model,
+            edit=edit,
+            revision=revision,
+            dtype=dtype,
+            batch_size=batch_size,
+            device=device,
+        )
         audit_plan, results = _run_audit(
             _load_or_plan_audit(lm, sources, folder, limit, inference, cores),
             lm,

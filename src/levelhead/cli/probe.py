@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Annotated, get_args
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -110,7 +110,7 @@ def probe_command(
         ProbeConfig,
         concept_removal,
     )
-    from levelhead.mitigate.projection.subspace import ActivationPooling
+    from levelhead.mitigate.projection.subspace import parse_pooling
     from levelhead.models.edits.files import load_edits
     from levelhead.models.loading.load import load
 
@@ -121,11 +121,6 @@ def probe_command(
     )
     # An edit removes its fitting words by construction: only held-out words test it.
     test_pairs = _make_test_pairs(lexicon, texts, fitted_texts, group_names)
-    checked_pooling = (
-        None
-        if pooling is None
-        else require_option("place to read", pooling, get_args(ActivationPooling))
-    )
     parsed_sites = None if sites is None else [parse_site(site_text) for site_text in sites]
     edits = load_edits(edit)
     lm = load(
@@ -154,7 +149,7 @@ def probe_command(
             test_pairs.pairs,
             fitted_on=fitted_texts,
             bias_reduction=reduction,
-            probes=ProbeConfig(parsed_sites, checked_pooling, label_permutations),
+            probes=ProbeConfig(parsed_sites, parse_pooling(pooling), label_permutations),
             inference=inference,
             on_step=on_step,
         )

@@ -8,8 +8,8 @@ provenance.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, field, fields
-from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple
+from dataclasses import dataclass, field, fields, replace
+from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple, Self
 
 from levelhead.core.calibration import MeasureKey
 from levelhead.core.canonical_json import content_hash
@@ -93,6 +93,10 @@ class Measure(ABC):
         else:
             # The dataclass is frozen: its hash must not change after this default is filled in.
             object.__setattr__(self, "metric", next(iter(self.metrics), ""))
+
+    def with_options(self, **options: object) -> Self:
+        """The measure with other values of options that its class has."""
+        return replace(self, **options)  # type: ignore[arg-type]  # those of the subclass
 
     # -- what a subclass defines
 
@@ -394,7 +398,7 @@ class Measure(ABC):
         estimates, notes = [], []
         for name in responses.groups if len(responses.groups) > 1 else ():
             try:
-                group_responses = responses.select(lambda item, name=name: item.group == name)  # type: ignore[misc]
+                group_responses = responses.select_where("group", name)
                 estimates.append(
                     self.estimate_metric(
                         group_responses, self.primary_metric, inference, f"{label}: {name}"

@@ -19,7 +19,7 @@ from levelhead.data.prompts.counteracts import load_counteracts_table
 from levelhead.explain.prompting.contrasts import with_95_level
 from levelhead.measures.cloze.prompts_base import BASE, PAPER
 from levelhead.measures.inference import estimate
-from levelhead.measures.metric import Metric
+from levelhead.measures.metric import Aggregate, Metric
 from levelhead.measures.reductions import take_resample
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ def regress_on_labour_shares(answers: BatteryResponses, inference: Inference) ->
 
     def estimate_regression(
         name: str,
-        aggregate: object,
+        aggregate: Aggregate,
         parity: float,
         unit: str,
         bound: float,
@@ -64,7 +64,7 @@ def regress_on_labour_shares(answers: BatteryResponses, inference: Inference) ->
             name=name,
             equation=f"{PAPER}, Table 1, as a regressor",
             per_item_values=lambda responses: responses.values,
-            aggregate=aggregate,  # type: ignore[arg-type]
+            aggregate=aggregate,
             unit=unit,
             low=-bound,
             high=bound,
@@ -119,7 +119,8 @@ def _slope_verdict(slope: Estimate) -> TrackingVerdict:
         return "reversed"
     if low > 0 and high < 1:
         return "understates"
-    for verdict, value in (("tracks", 1.0), ("not related", 0.0)):
+    exact_values: dict[TrackingVerdict, float] = {"tracks": 1.0, "not related": 0.0}
+    for verdict, value in exact_values.items():
         if value - TOLERANCE <= low <= value <= high <= value + TOLERANCE:
-            return verdict  # type: ignore[return-value]
+            return verdict
     return "undecided"

@@ -421,7 +421,7 @@ def resolve_label_order(lm: LM, labels: tuple[str, ...] | None) -> tuple[str, ..
 
 def class_probabilities(responses: Responses) -> torch.Tensor:
     """`[pairs, 3]` probabilities of entailment, neutral and contradiction, in this order."""
-    order = cast("list[str]", list(responses.metadata["labels"]))  # type: ignore[arg-type]
+    order = cast("tuple[str, ...]", responses.metadata["labels"])
     p = responses.values[:, 0, [order.index(label) for label in NLI_LABELS]].exp()
     require_decisions(p)
     return p

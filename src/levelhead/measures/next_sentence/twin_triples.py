@@ -141,7 +141,7 @@ class TwinTripleMeasure(Measure):
         names = tuple(unflagged.groups)
         for group in names:
             try:
-                part = unflagged.select(lambda item, group=group: item.group == group)  # type: ignore[misc]
+                part = unflagged.select_where("group", group)
                 estimates.append(
                     self.estimate_metric(
                         part, metric, inference, f"{metric.name}, {group} originals"

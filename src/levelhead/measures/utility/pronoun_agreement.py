@@ -10,7 +10,7 @@ the people of one group.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, ClassVar, cast, final, get_args
 
 import numpy as np
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
     from levelhead.core.results import Estimate, Interval
     from levelhead.core.run_context import Inference
-    from levelhead.measures.items import QueryArgs
+    from levelhead.measures.items import ItemField, QueryArgs
     from levelhead.measures.responses import Responses
     from levelhead.models.lm import LM
     from levelhead.stats.designs import Design
@@ -162,14 +162,15 @@ class PronounAgreement(Measure):
                 for reason, count in agreement.left_out
                 if count
             ]
-        shared_fields = {
-            "factors": ("sentences",),
-            "items": items,
-            "notes": tuple(notes),
-            "population": len(items) + self._n_left_out or None,
-        }
+        make_query_set = partial(
+            QuerySet,
+            factors=("sentences",),
+            items=items,
+            notes=tuple(notes),
+            population=len(items) + self._n_left_out or None,
+        )
         if causal:
-            return (QuerySet("score", FrozenDict({}), **shared_fields),)  # type: ignore[arg-type]
+            return (make_query_set("score", FrozenDict({})),)
         # One query scores all pronouns of all sentences; each sentence's two columns are looked up.
         words = sorted(
             {
@@ -186,7 +187,7 @@ class PronounAgreement(Measure):
             for sentence in self.items
         }
         metadata = FrozenDict({"columns": columns})
-        return (QuerySet("fill", FrozenDict({"words": words}), metadata=metadata, **shared_fields),)  # type: ignore[arg-type]
+        return (make_query_set("fill", FrozenDict({"words": words}), metadata=metadata),)
 
     def design(self, responses: Responses, metric: Metric) -> Design:
         """Sentences are sampled, with their versions for both groups."""
@@ -234,11 +235,12 @@ class PronounAgreement(Measure):
         responses = response_sets[0]
         estimates: list[Estimate] = []
         notes: list[str] = []
+        parts: list[tuple[str, ItemField, str]]
         parts = [(f"group: {name}", "group", name) for name in responses.groups]
         kinds = dict.fromkeys(item.kind for item in responses.items)
         parts += [(f"source: {name}", "kind", name) for name in kinds] if len(kinds) > 1 else []
         for label, field, name in parts:
-            part_responses = responses.select(lambda item, f=field, n=name: getattr(item, f) == n)  # type: ignore[misc]
+            part_responses = responses.select_where(field, name)
             primary = self.primary_metric
             try:
                 values, design = (

@@ -8,6 +8,7 @@ the confirm half, next to masking.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import product
 from typing import TYPE_CHECKING, Literal, NamedTuple, final
 
@@ -194,25 +195,25 @@ def amplify(
     affordable = [
         i for i, scaling in enumerate(candidates, 1) if scaling.cost <= max(masking.cost, 0.0)
     ]
-    common_fields = {
-        "masking": masking,
-        "candidates": tuple(candidates),
-        "masking_gain": gains.estimate_reduction((None, 0), inference, "gain of masking"),
-        "masking_cost": costs.estimate_reduction((0, None), inference, "price of masking"),
-        "measured_by": measure.measure_key(lm),
-    }
+    make_report = partial(
+        AmplifyReport,
+        masking=masking,
+        candidates=tuple(candidates),
+        masking_gain=gains.estimate_reduction((None, 0), inference, "gain of masking"),
+        masking_cost=costs.estimate_reduction((0, None), inference, "price of masking"),
+        measured_by=measure.measure_key(lm),
+    )
     if not affordable:
         reason = "no amplification costs as little as masking on the find half"
-        return AmplifyReport(chosen=None, notes=(reason,), **common_fields)  # type: ignore[arg-type]
+        return make_report(chosen=None, notes=(reason,))
     best = max(affordable, key=lambda i: scalings[i].gain)
-    return AmplifyReport(
+    return make_report(
         chosen=scalings[best],
         gain=gains.estimate_reduction((None, best), inference, "gain of amplifying"),
         cost=costs.estimate_reduction((best, None), inference, "price of amplifying"),
         difference=gains.estimate_reduction(
             (0, best), inference, "gain of amplifying less that of masking"
         ),
-        **common_fields,  # type: ignore[arg-type]
     )
 
 

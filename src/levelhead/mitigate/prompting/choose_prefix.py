@@ -127,7 +127,7 @@ def select_prompt_prefix(
     split = split_occupations(prompts, seed=inference.seed)
     train_occupations = [prompt.occupation for prompt in split.train]
     prefixes = make_prefix_candidates(prompts, train_occupations, grid=grid, seed=inference.seed)
-    controls = {size: unrelated_prefix(size) for size in grid.sizes}
+    controls = {size: unrelated_prefix(size) for size in grid.prefix_sizes}
     train_answers = evaluator.read(
         [*split.train, *(p for prefix in prefixes for p in with_prefix(prefix, split.train))]
     )

@@ -42,7 +42,7 @@ class PromptPrefix(NamedTuple):
 class PrefixGrid:
     """Prefixes that are tried: some of each frame and size."""
 
-    sizes: Sequence[int] = (2, 4)
+    prefix_sizes: Sequence[int] = (2, 4)
     """Sentences in a prefix; even numbers, half of them for each side."""
     candidates_per_size: int = 3
     """How many are drawn of each frame and size."""
@@ -91,12 +91,12 @@ def make_prefix_candidates(
         seed: of the resamples.
     """
     if (
-        not grid.sizes
-        or any(size < 2 or size % 2 for size in grid.sizes)
+        not grid.prefix_sizes
+        or any(size < 2 or size % 2 for size in grid.prefix_sizes)
         or grid.candidates_per_size < 1
     ):
         raise LevelheadError(
-            f"prefixes of {list(grid.sizes)} sentences, {grid.candidates_per_size} of each",
+            f"prefixes of {list(grid.prefix_sizes)} sentences, {grid.candidates_per_size} of each",
             hint="give even sizes of at least 2, half for each side, and at least one of each",
         )
     rng = random.Random(seed)  # noqa: S311
@@ -113,12 +113,12 @@ def make_prefix_candidates(
             for group in dict.fromkeys(prompt.majority_group for prompt in frame_prompts)
         ]
         max_size = 2 * min(map(len, sides))
-        if max(grid.sizes) > max_size:
+        if max(grid.prefix_sizes) > max_size:
             raise LevelheadError(
-                f"a prefix of {max(grid.sizes)} sentences, and occupations for {max_size}",
+                f"a prefix of {max(grid.prefix_sizes)} sentences, and occupations for {max_size}",
                 hint=f"give sizes of at most {max_size}",
             )
-        for size in grid.sizes:
+        for size in grid.prefix_sizes:
             for number in range(grid.candidates_per_size):
                 picked = [rng.sample(side, size // 2) for side in sides]
                 mixed = [prompt for pair in zip(*picked, strict=True) for prompt in pair]

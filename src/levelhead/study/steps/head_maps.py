@@ -147,11 +147,13 @@ def run_description_step(session: StudySession, name: str) -> MapDescription:
     )
 
 
-def run_random_heads_step(session: StudySession, name: str, k: int | str) -> RandomHeadControl:
+def run_random_heads_step(
+    session: StudySession, name: str, k: int | Literal["all"]
+) -> RandomHeadControl:
     """Test the top heads against random ones on the confirm half."""
     row, head_map = session.config.rows(HeadMapStep)[name], session.head_map(name)
     lm, measure = session.model(row.model), session.measure(row.quick_measure or row.measure)
-    sites = select_heads(head_map, "top", k)  # type: ignore[arg-type]
+    sites = select_heads(head_map, "top", k)
 
     def make() -> RandomHeadControl:
         responses, split = split_halves(session, lm, measure, head_map)

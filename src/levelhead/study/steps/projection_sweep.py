@@ -257,17 +257,16 @@ def run_findings_step(session: StudySession, name: str, measure_name: str) -> Cl
         resampled = resample_paired(
             measure, responses, aggregate, metric=metric, inference=session.inference
         )
-        fields = {
-            "measure": measure.name,
-            "better": better,
-            "unit": metric.unit,
-            "measured_by": variant_responses.measured_by,
-            "provenance": variant_responses.provenance_with(session.inference),
-            "base": estimate_base_effect(
-                measure, variant_responses.base, inference=session.inference
-            ),
-        }
-        return run_claim_tests(resampled, tuple(variant_responses.variants), **fields)  # type: ignore[arg-type]
+        return run_claim_tests(
+            resampled,
+            tuple(variant_responses.variants),
+            measure=measure.name,
+            better=better,
+            unit=metric.unit,
+            measured_by=variant_responses.measured_by,
+            provenance=variant_responses.provenance_with(session.inference),
+            base=estimate_base_effect(measure, variant_responses.base, inference=session.inference),
+        )
 
     return session.load_or_compute(
         ClaimTests, {"row": sweep_inputs(session, row), "measure": measure_inputs(measure)}, make
@@ -331,13 +330,14 @@ def run_pair_budget_step(session: StudySession, name: str) -> PairBudgetCurve:
             AtPairCount(pairs=int(variant.name), value=variant.value, change=variant.change)
             for variant in result.variants
         )
-        fields = {
-            "measure": measure.name,
-            "base": result.base,
-            "measured_by": result.measured_by,
-            "provenance": result.provenance,
-        }
-        return PairBudgetCurve(variant=setting.name, sizes=sizes, **fields)  # type: ignore[arg-type]
+        return PairBudgetCurve(
+            variant=setting.name,
+            measure=measure.name,
+            base=result.base,
+            sizes=sizes,
+            measured_by=result.measured_by,
+            provenance=result.provenance,
+        )
 
     return session.load_or_compute(
         PairBudgetCurve,
