@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, ClassVar, cast, final, get_args
 import numpy as np
 import torch
 
-from levelhead.core.errors import LevelheadError, NotMeasurableError
+from levelhead.core.errors import LevelheadError, NotMeasurableError, require_option
 from levelhead.core.frozen import FrozenDict
 from levelhead.data.lexicons.lexicon import Lexicon
 from levelhead.data.lexicons.published import resolve_lexicon
@@ -29,7 +29,7 @@ from levelhead.data.prompts.pronoun_agreement import (
     agreement_source_hashes,
     load_agreement_sentences,
 )
-from levelhead.measures.base import Extras, Measure, RequiredHead, check_option, hash_items
+from levelhead.measures.base import Extras, Measure, RequiredHead, hash_items
 from levelhead.measures.inference import estimate
 from levelhead.measures.items import MeasureItem, QuerySet
 from levelhead.measures.metric import Metric, scale_interval
@@ -83,7 +83,7 @@ class PronounAgreement(Measure):
     def __post_init__(self) -> None:
         super().__post_init__()
         for source in self.sources:
-            check_option(source, SOURCES, "source")
+            require_option("source", source, SOURCES)
         if self.texts is None and not self.sources:
             raise LevelheadError("there is no source", hint=f"name some of {', '.join(SOURCES)}")
 
