@@ -60,8 +60,8 @@ class HeadGroups(NamedTuple):
         return values[..., layers, [int(site.head or 0) for site in self.sites]]
 
 
-def validate_head_groups(lm: LM, heads: HeadGroups) -> HeadGroups:
-    """The heads of both groups, each in one group only."""
+def validate_head_groups(lm: LM, heads: HeadGroups) -> None:
+    """Refuse a group without heads, and heads that the model lacks or that are named twice."""
     for name, group_sites in heads._asdict().items():
         if not group_sites:
             raise NotMeasurableError(
@@ -69,7 +69,6 @@ def validate_head_groups(lm: LM, heads: HeadGroups) -> HeadGroups:
                 hint="give heads of both signs: the experiment compares them",
             )
     validate_heads(lm, heads.sites)
-    return heads
 
 
 def validate_heads(lm: LM, sites: Sequence[Site]) -> tuple[Site, ...]:

@@ -89,7 +89,7 @@ class BiasReduction:
 class ProbeConfig:
     """What probes read, and how often labels are permuted."""
 
-    sites: Iterable[Site] | None = None
+    sites: Sequence[Site] | None = None
     """Where vectors are read; by default where the model's heads read (`output_head_sites`)."""
     pooling: ActivationPooling | None = None
     """At which tokens; by default those that an edit there acts on."""
