@@ -27,7 +27,7 @@ from levelhead.mitigate.controls.placebo_report import (
     contrast_differences,
     read_measure_activations,
 )
-from levelhead.mitigate.controls.placebo_test import run_placebo_test
+from levelhead.mitigate.controls.placebo_test import PlaceboResponses, run_placebo_test
 from levelhead.mitigate.evaluation.sweep import read_variant_responses
 from levelhead.mitigate.projection.edit_points import project
 from levelhead.stats.intervals import proportion_interval
@@ -60,7 +60,9 @@ def of(lm, ruler, sets, store: str, aspect: str | None = None) -> dict:
     """What one ruler says of the edit and its placebos."""
     found = read_variant_responses(lm, ruler, sets, context=RunContext(store=store))
     edited, *rest = found.variants.values()
-    one = run_placebo_test(ruler, found.base, edited, rest, inference=INFERENCE, metric=aspect)
+    one = run_placebo_test(
+        ruler, PlaceboResponses(found.base, edited, rest), inference=INFERENCE, metric=aspect
+    )
     return {
         "gain": one.gain.value,
         "interval": [one.gain.interval.low, one.gain.interval.high],

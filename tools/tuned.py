@@ -28,6 +28,7 @@ from levelhead.measures.classification.controlled_difference import ControlledDi
 from levelhead.measures.classification.counterfactual import Counterfactual
 from levelhead.measures.utility.accuracy import Accuracy
 from levelhead.mitigate.selection.select_edit import select_edit_for_task
+from levelhead.mitigate.selection.trial import UtilityLimit
 from levelhead.mitigate.selection.user_task import BiasUtilityTask, pairs_from_task
 from levelhead.models.loading.load import load
 from levelhead.models.training.finetune import FinetuneConfig, finetune
@@ -123,7 +124,11 @@ def run(rho: float, seed: int) -> dict:
         task = BiasUtilityTask(*gains, *(Accuracy(texts) for texts in (dev, test)))
         pairs = pairs_from_task(lm, task.bias, lexicon=words).pairs
         told = select_edit_for_task(
-            lm, task, pairs, worse="lower", inference=replace(INFERENCE, seed=seed)
+            lm,
+            task,
+            pairs,
+            limit=UtilityLimit(worse="lower"),
+            inference=replace(INFERENCE, seed=seed),
         ).report
     return {
         "rho": rho,

@@ -19,6 +19,7 @@ from levelhead.measures.cloze.cloze import Cloze
 from levelhead.measures.cloze.margins import estimate_margin, estimate_margin_change
 from levelhead.measures.inference import holm_corrected
 from levelhead.mitigate.prompting.choose_prefix import select_prompt_prefix
+from levelhead.mitigate.prompting.prefixes import PrefixGrid
 from levelhead.models.loading.load import load
 from levelhead.stats.intervals import proportion_interval
 
@@ -127,8 +128,7 @@ def test_a_prefix_is_chosen_on_one_half_and_reported_on_the_other(sizes, candida
     found = select_prompt_prefix(
         lm,
         cloze=cloze,
-        prefix_sizes=sizes,
-        candidates_per_size=1,
+        grid=PrefixGrid(sizes, candidates_per_size=1),
         inference=Inference(resamples=99),
     )
     assert found.n_train == found.n_held_out == 20

@@ -277,12 +277,10 @@ def _list_applicable_measures(organism: Organism, lm: LM) -> dict[str, Measure]:
     if organism.construction != "three groups":
         measures = list_applicable_measures(planted, lm)
         if organism.construction == "no head":
-            cloze_names = [
-                name for name, measure in measures.items() if isinstance(measure, Cloze | ClozeTopK)
-            ]
             measures |= {
-                name: _keep_adjacent_targets(measures[name], organism.language)
-                for name in cloze_names
+                name: _keep_adjacent_targets(measure, organism.language)
+                for name, measure in measures.items()
+                if isinstance(measure, Cloze | ClozeTopK)
             }
         return {name: measure for name, measure in measures.items() if not measure.is_utility}
     words = altered.three_group_lexicon(planted.lexicon, organism.language)
@@ -333,11 +331,11 @@ def _check_heads(organism: Organism, lm: LM, check: HeadCheck) -> ControlHeads:
     )
 
 
-def _keep_adjacent_targets(cloze: Measure, language: Language) -> Measure:
+def _keep_adjacent_targets(cloze: Cloze | ClozeTopK, language: Language) -> Measure:
     """Restrict a cloze to the targets that a group word may follow; no head carries their bias."""
     words = {word for side in language.targets["trait"] for word in side}
-    prompts = tuple(prompt for prompt in cloze.prompts if prompt.occupation in words)  # type: ignore[attr-defined]
-    return replace(cloze, prompts=prompts)  # type: ignore[call-arg]
+    prompts = tuple(prompt for prompt in cloze.items if prompt.occupation in words)
+    return replace(cloze, prompts=prompts)
 
 
 def _find_confirmed_heads(lm: LM, measure: Measure) -> tuple[str, ...]:

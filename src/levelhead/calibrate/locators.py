@@ -12,7 +12,7 @@ import math
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
-from sklearn.metrics import roc_auc_score  # type: ignore[import-untyped]
+from sklearn.metrics import roc_auc_score
 
 from levelhead.calibrate.organisms.organism import TRAIN_CONFIGS, make_organism
 from levelhead.core.calibration import REFERENCE_ARCHITECTURE, LocatorCalibration, Proportion

@@ -6,6 +6,7 @@ import os
 import shlex
 import sys
 import time
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
@@ -103,20 +104,15 @@ def audit_command(
 
     limit = None if budget == NO_BUDGET else parse_duration(budget)
     cores = threads or os.cpu_count() or 1
-    load_options = {
-        "revision": revision,
-        "dtype": dtype,
-        "batch_size": batch_size,
-        "device": device,
-    }
-    source = ModelSource(path=model, edit=edit, **load_options)  # type: ignore[arg-type]
+    make_source = partial(ModelSource, dtype=dtype, batch_size=batch_size, device=device)
+    source = make_source(path=model, edit=edit, revision=revision)
     other_source = None
     if against == BASE:
         if edit is None:
             raise typer.BadParameter("--against base compares with the unedited model: give --edit")
-        other_source = ModelSource(path=model, **load_options)  # type: ignore[arg-type]
+        other_source = make_source(path=model, revision=revision)
     elif against is not None:
-        other_source = ModelSource(path=against, dtype=dtype, batch_size=batch_size, device=device)
+        other_source = make_source(path=against)
     sources = AuditSources(source, other_source)
     inference = Inference(seed=seed, resamples=resamples, permutations=permutations)
     clock = _Clock(start, limit)
@@ -134,7 +130,9 @@ def audit_command(
                 deadline=deadline,
             )
 
-    lm = load(model, edit=edit, **load_options)  # type: ignore[arg-type]
+    lm = load(
+        model, edit=edit, revision=revision, dtype=dtype, batch_size=batch_size, device=device
+    )
     audit_plan, results = _run_audit(
         _load_or_plan_audit(lm, sources, folder, limit, inference, cores),
         lm,

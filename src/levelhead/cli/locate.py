@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, get_args
 
 import typer
 
@@ -23,11 +23,13 @@ from levelhead.cli.shared.options import (
     Revision,
 )
 from levelhead.cli.shared.progress import print_line, show_progress
+from levelhead.core.errors import require_option
 from levelhead.core.run_context import Inference, RunContext
 
 if TYPE_CHECKING:
     from rich.table import Table
 
+    from levelhead.core.results import Estimate
     from levelhead.locate.head_map import ComponentScore, HeadMap
     from levelhead.locate.score_heads import AblateTop
 
@@ -103,29 +105,37 @@ def locate_command(
     direction of bias is unknown.
     """
     from levelhead.core.files import write_atomic
-    from levelhead.locate.distributed import locate_distributed
+    from levelhead.locate.distributed import LoadOptions, LocateOptions, locate_distributed
+    from levelhead.locate.head_map import Ablation, Component, LocateMethod, SplitBy
     from levelhead.locate.score_heads import locate
+    from levelhead.locate.validation.sign import SignOption
     from levelhead.measures.registry import parse_measure
+    from levelhead.models.architectures.tensor_parallel import ParallelMode
     from levelhead.models.loading.load import load, model_cache_folder
 
     inference = Inference(seed=seed, resamples=resamples, permutations=permutations, level=level)
-    source = {
+    source: LoadOptions = {
         "revision": revision,
         "device": device,
         "dtype": dtype,
         "edit": edit,
         "allow_pickle": allow_pickle,
         "batch_size": batch_size,
-        "parallel": parallel,
+        "parallel": None
+        if parallel is None
+        else require_option("way to share a model", parallel, get_args(ParallelMode)),
         "recompute": recompute,
     }
-    options = {
-        "method": method,
-        "components": components.split(","),
-        "ablation": ablation,
+    options: LocateOptions = {
+        "method": require_option("way to locate", method, get_args(LocateMethod)),
+        "components": [
+            require_option("part", component, get_args(Component))
+            for component in components.split(",")
+        ],
+        "ablation": require_option("ablation", ablation, get_args(Ablation)),
         "ablate_top": _parse_ablate_top(ablate_top),
-        "split": split,
-        "bias_direction": bias_direction,
+        "split": require_option("split", split, ("auto", *get_args(SplitBy))),
+        "bias_direction": require_option("bias direction", bias_direction, get_args(SignOption)),
     }
     cluster = make_executor(executor, workers=1, address=address, gpus=gpus)
     if cluster is not None:
@@ -141,7 +151,7 @@ def locate_command(
             context=RunContext(store=store, threads=threads),
         )
     else:
-        lm = load(model, **source)  # type: ignore[arg-type]  # it checks all of these
+        lm = load(model, **source)
         # Under torchrun each rank reads its own part: there is no common cache.
         if store is None and not parallel:
             store = str(model_cache_folder().parent / "readouts")
@@ -151,7 +161,7 @@ def locate_command(
                 parse_measure(measure),
                 inference=inference,
                 context=RunContext(store=store, threads=threads, progress=on_event),
-                **options,  # type: ignore[arg-type]  # locate() checks all of these
+                **options,
             )
         # All ranks hold the same result: the first one reports it.
         if lm.layout.parallel.rank:
@@ -173,11 +183,13 @@ def locate_command(
 
 
 def _parse_ablate_top(text: str | None) -> AblateTop | None:
-    if text is None or text in ("all", "none"):
-        return text  # type: ignore[return-value]
-    if not text.isdecimal():
+    if text is None:
+        return None
+    if text.isdecimal():
+        return int(text)
+    if text not in ("all", "none"):
         raise typer.BadParameter("--ablate-top is a number, all or none")
-    return int(text)
+    return "all" if text == "all" else "none"
 
 
 def _print_labels(heads: HeadMap, top: int) -> None:
@@ -218,8 +230,8 @@ def _show(heads: HeadMap, *, details: bool) -> None:
         console.print(Text(line), soft_wrap=True)
 
 
-def _format_estimate(estimate: object) -> str:
-    return f"{estimate.value:.3g} {estimate.interval} (n {estimate.n})"  # type: ignore[attr-defined]
+def _format_estimate(estimate: Estimate) -> str:
+    return f"{estimate.value:.3g} {estimate.interval} (n {estimate.n})"
 
 
 def _sign_text(heads: HeadMap) -> str:

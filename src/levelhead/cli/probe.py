@@ -20,12 +20,12 @@ from levelhead.cli.shared.options import (
 )
 from levelhead.cli.shared.output import write_result
 from levelhead.cli.shared.progress import show_progress, show_steps
+from levelhead.core.errors import require_option
 from levelhead.core.run_context import Inference, RunContext
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from levelhead.core.calibration import MeasureKey
     from levelhead.core.results import Estimate
     from levelhead.data.counterfactuals.contrast_pairs import ContrastPair, PairSet
     from levelhead.mitigate.probing.concept_removal import RemovalReport
@@ -105,7 +105,12 @@ def probe_command(
     not fitted on. Exit 0 if the probes find it removed, 1 if it is hidden, 2 if it is unclear.
     """
     from levelhead.mitigate.evaluation.single_edit_gain import bias_reduction
-    from levelhead.mitigate.probing.concept_removal import concept_removal
+    from levelhead.mitigate.probing.concept_removal import (
+        BiasReduction,
+        ProbeConfig,
+        concept_removal,
+    )
+    from levelhead.mitigate.projection.subspace import parse_pooling
     from levelhead.models.edits.files import load_edits
     from levelhead.models.loading.load import load
 
@@ -127,28 +132,24 @@ def probe_command(
         batch_size=batch_size,
     )
     inference = Inference(seed=seed, resamples=resamples, level=level)
-    gain: Estimate | None = None
-    measure_key: MeasureKey | None = None
+    reduction = BiasReduction()
     if measure_name is not None:
         from levelhead.measures.registry import parse_measure
 
         measure = parse_measure(measure_name)
-        measure_key = measure.measure_key(lm)
         with show_progress("queries") as on_event:
             gain = bias_reduction(
                 measure, lm, edits, inference=inference, context=RunContext(progress=on_event)
             )
+        reduction = BiasReduction(gain, measure.measure_key(lm))
     with show_steps() as on_step:
         report = concept_removal(
             lm,
             edits,
             test_pairs.pairs,
             fitted_on=fitted_texts,
-            bias_reduction=gain,
-            bias_measure=measure_key,
-            sites=parsed_sites,
-            pooling=pooling,  # type: ignore[arg-type]  # reading checks it
-            label_permutations=label_permutations,
+            bias_reduction=reduction,
+            probes=ProbeConfig(parsed_sites, parse_pooling(pooling), label_permutations),
             inference=inference,
             on_step=on_step,
         )
@@ -223,14 +224,19 @@ def parse_site(text: str) -> Site:
     import re
 
     from levelhead.core.errors import LevelheadError
-    from levelhead.models.sites import Site, validate_site
+    from levelhead.models.sites import STREAMS, Site, validate_site
 
     match = re.fullmatch(r"(\w+)(?:\s+(\d+)(?:\.(\d+))?)?", text.strip())
     if match is None:
         raise LevelheadError(f"{text!r} is not a site", hint="write pooled, or block_out 11")
     stream, layer, head = match.groups()
-    site = Site(stream, int(layer or 0), None if head is None else int(head))  # type: ignore[arg-type]
-    return validate_site(site)
+    return validate_site(
+        Site(
+            require_option("stream", stream, STREAMS),
+            int(layer or 0),
+            None if head is None else int(head),
+        )
+    )
 
 
 def _make_test_pairs(
@@ -268,7 +274,7 @@ def _show(report: RemovalReport, test_pairs: PairSet) -> None:
         left = name in ("site", "what", "interval")
         table.add_column(name, justify="left" if left else "right")
     for site_result in report.sites:
-        site_text = f"{Site(*site_result.site)} ({site_result.pooling})"  # type: ignore[arg-type]
+        site_text = f"{Site(*site_result.site)} ({site_result.pooling})"
         for before_probe, after_probe in zip(
             site_result.before.probes, site_result.after.probes, strict=True
         ):

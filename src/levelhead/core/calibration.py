@@ -364,10 +364,11 @@ class RemovalVerdicts(Record):
     def are_wrong(self) -> tuple[bool, bool, bool]:
         """Which of the three answers are wrong; "unclear" is never wrong."""
         answers = (self.gone, self.less, self.there)
-        return tuple(  # type: ignore[return-value]
+        gone, less, there = (
             not is_correct and answer != "unclear"
             for is_correct, answer in zip(self.are_correct, answers, strict=True)
         )
+        return gone, less, there
 
 
 class OrganismHash(Record):

@@ -7,10 +7,12 @@ measure. The text states the problem and how to correct it; texts are tested lik
 from __future__ import annotations
 
 from difflib import get_close_matches
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Collection, Iterable
+
+Option = TypeVar("Option", bound=str)
 
 
 class LevelheadError(Exception):
@@ -62,6 +64,23 @@ class UnknownNameError(LevelheadError):
         super().__init__(
             f"there is no {kind} named {name!r}", hint=f"{suggestion_text}known: {options_text}"
         )
+
+
+def require_option(kind: str, value: str, options: Collection[Option]) -> Option:
+    """Return a text as the option that it names.
+
+    Args:
+        kind: what is chosen, for the error.
+        value: the text.
+        options: all options, such as `get_args` of a Literal.
+
+    Raises:
+        UnknownNameError: the text is none of the options.
+    """
+    for option in options:
+        if option == value:
+            return option
+    raise UnknownNameError(kind, str(value), options)
 
 
 class MissingExtraError(LevelheadError):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import final
+from typing import cast, final
 
 from levelhead.core.canonical_json import Json, content_hash, to_canonical_json
 from levelhead.core.errors import LevelheadError
@@ -66,4 +66,4 @@ def _freeze(value: object) -> Json:
         return FrozenDict(value)
     if isinstance(value, list | tuple):
         return tuple(_freeze(item) for item in value)
-    return value  # type: ignore[return-value]  # to_canonical_json admits only JSON scalars
+    return cast("Json", value)  # to_canonical_json admits only JSON scalars

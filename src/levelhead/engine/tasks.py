@@ -17,6 +17,8 @@ from levelhead.core.versions import installed_versions
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    TaskFunction = Callable[[Mapping[str, object]], object]
+
 
 @final
 @dataclass(frozen=True)
@@ -77,16 +79,16 @@ class Task:
         return result
 
 
-def _import_function(work: str) -> Callable[[Mapping[str, object]], object]:
+def _import_function(work: str) -> TaskFunction:
     module, _, name = work.partition(":")
     try:
-        function = getattr(import_module(module), name)
+        function: TaskFunction = getattr(import_module(module), name)
     except (ImportError, AttributeError, ValueError) as error:
         raise LevelheadError(
             f"no function {work!r} can be imported: {error}",
             hint="name a top-level function as package.module:function",
         ) from error
-    return function  # type: ignore[no-any-return]
+    return function
 
 
 def echo(spec: Mapping[str, object]) -> bytes:

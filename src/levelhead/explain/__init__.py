@@ -11,6 +11,7 @@ if TYPE_CHECKING:
         CounterStereotypeResult as CounterStereotypeResult,
     )
     from levelhead.explain.attention.counterstereotype import counterstereotype as counterstereotype
+    from levelhead.explain.attention.head_groups import HeadGroups as HeadGroups
     from levelhead.explain.attention.pair_sources import (
         counterstereotype_pairs as counterstereotype_pairs,
     )

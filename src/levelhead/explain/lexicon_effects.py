@@ -8,7 +8,8 @@ the other is the attention of the target on the group's word, and how likely the
 from __future__ import annotations
 
 from collections import defaultdict
-from typing import TYPE_CHECKING, Annotated, NamedTuple
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, NamedTuple, final
 
 import numpy as np
 from pydantic import Field
@@ -76,6 +77,17 @@ class LexiconEffects(Record):
     provenance: Provenance
 
 
+@final
+@dataclass(frozen=True)
+class FrameOptions:
+    """Which neutral frames hold the words."""
+
+    carrier_kind: CarrierKind = "any"
+    """What the targets are: any, thing, bare, adjective."""
+    max_frames: int = 2
+    """How many of the frames are used."""
+
+
 class _FrameCell(NamedTuple):
     """A pair and a target in one frame."""
 
@@ -93,8 +105,7 @@ def lexicon_effects(
     heads: Sequence[Site] | None = None,
     targets: str | None = None,
     groups: tuple[str, str] | None = None,
-    carrier_kind: CarrierKind = "any",
-    max_frames: int = 2,
+    frames: FrameOptions = FrameOptions(),
     inference: Inference = Inference(),
     progress: Callable[[int, int], None] | None = None,
 ) -> LexiconEffects:
@@ -106,16 +117,15 @@ def lexicon_effects(
         heads: whose attention is averaged, such as a map's positive ones; all by default.
         targets: one of its families of targets; all of them by default.
         groups: which two groups; by default its first two.
-        carrier_kind: what the targets are, for the frames: any, thing, bare, adjective.
-        max_frames: how many of the frames are used.
+        frames: which frames hold the words.
         inference: its level; nothing is drawn.
         progress: is called with the number of texts read, and how many there are.
     """
-    if max_frames < 1:
-        raise LevelheadError(f"{max_frames} frames", hint="use at least one")
+    if frames.max_frames < 1:
+        raise LevelheadError(f"{frames.max_frames} frames", hint="use at least one")
     sites = None if heads is None else validate_heads(lm, heads)
     group_pair = lexicon.resolve_group_pair(groups)
-    cells = tuple(_make_cells(lexicon, group_pair, targets, carrier_kind, max_frames))
+    cells = tuple(_make_cells(lexicon, group_pair, targets, frames))
     unframed_pairs = _unframed_pairs(lexicon, group_pair, cells)
     if not cells:
         raise NotMeasurableError(
@@ -156,8 +166,8 @@ def lexicon_effects(
             settings={
                 "groups": list(group_pair),
                 "targets": targets,
-                "carrier_kind": carrier_kind,
-                "max_frames": max_frames,
+                "carrier_kind": frames.carrier_kind,
+                "max_frames": frames.max_frames,
                 "heads": None
                 if sites is None
                 else [[site.layer, int(site.head or 0)] for site in sites],
@@ -168,11 +178,7 @@ def lexicon_effects(
 
 
 def _make_cells(
-    lexicon: Lexicon,
-    groups: tuple[str, str],
-    targets: str | None,
-    carrier_kind: CarrierKind,
-    max_frames: int,
+    lexicon: Lexicon, groups: tuple[str, str], targets: str | None, frames: FrameOptions
 ) -> Iterator[_FrameCell]:
     """Every pair with every target in every frame; words that are no subject are left out."""
     families = lexicon.families if targets is None else (lexicon.targets(targets),)
@@ -201,7 +207,11 @@ def _make_cells(
         for target, sign in signs.items():
             framed = (
                 fill_carrier_frames(
-                    phrase, word, target, carrier_kind=carrier_kind, max_frames=max_frames
+                    phrase,
+                    word,
+                    target,
+                    carrier_kind=frames.carrier_kind,
+                    max_frames=frames.max_frames,
                 )
                 for word in (first_word, second_word)
             )

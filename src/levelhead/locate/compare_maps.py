@@ -16,7 +16,7 @@ from levelhead.core.results import Estimate, Interval, Record
 from levelhead.locate.head_map import HeadMap, head_label
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from numpy.typing import NDArray
 
@@ -202,11 +202,14 @@ def _total_difference(a: NDArray[np.float64], b: NDArray[np.float64]) -> NDArray
 
 
 def _estimate_difference(
-    name: str, statistic: object, first: AblationEffects, second: AblationEffects
+    name: str,
+    statistic: Callable[[NDArray[np.float64], NDArray[np.float64]], NDArray[np.float64]],
+    first: AblationEffects,
+    second: AblationEffects,
 ) -> Estimate:
     """Percentiles over the resamples: counts of noisy signs are biased, which the ends show."""
-    value = float(statistic(first.values, second.values))  # type: ignore[operator]
-    resampled_values = statistic(first.resamples, second.resamples)  # type: ignore[operator]
+    value = float(statistic(first.values, second.values))
+    resampled_values = statistic(first.resamples, second.resamples)
     tail = (1 - first.level) / 2
     low, high = np.quantile(resampled_values, [tail, 1 - tail])
     return Estimate(

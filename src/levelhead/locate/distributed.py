@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import os
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Literal, TypedDict
 
 from levelhead.core.canonical_json import to_canonical_json
 from levelhead.core.errors import LevelheadError, NotMeasurableError
@@ -24,9 +24,38 @@ from levelhead.measures.registry import parse_measure
 from levelhead.models.loading.load import load
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Sequence
 
     from levelhead.engine.executors.base import Executor
+    from levelhead.locate.head_map import Ablation, Component, LocateMethod, SplitBy
+    from levelhead.locate.score_heads import AblateTop
+    from levelhead.locate.validation.sign import SignOption
+    from levelhead.models.architectures.tensor_parallel import ParallelMode
+
+
+class LoadOptions(TypedDict, total=False):
+    """Arguments of `load` that a task can hold."""
+
+    revision: str | None
+    device: str | None
+    dtype: str
+    edit: str | None
+    allow_pickle: bool
+    batch_size: int
+    parallel: ParallelMode | None
+    recompute: bool
+
+
+class LocateOptions(TypedDict, total=False):
+    """Arguments of `locate` that a task can hold."""
+
+    method: LocateMethod
+    components: Sequence[Component]
+    ablation: Ablation
+    ablate_top: AblateTop | None
+    split: Literal["auto"] | SplitBy
+    bias_direction: SignOption
+
 
 TASK_FUNCTION = "levelhead.locate.distributed:run_locate_task"
 
@@ -36,8 +65,8 @@ def locate_distributed(
     model: str,
     measure: str,
     *,
-    load_options: Mapping[str, Any],
-    locate_options: Mapping[str, Any],
+    load_options: LoadOptions,
+    locate_options: LocateOptions,
     inference: Inference = Inference(),
     context: RunContext = RunContext(),
 ) -> HeadMap:
@@ -48,8 +77,7 @@ def locate_distributed(
         model: a Hub id, a folder or a file that the worker sees.
         measure: as the command line names it.
         load_options: the other arguments of `load`.
-        locate_options: method, components, ablation, ablate_top, split and bias_direction, as for
-            `locate`.
+        locate_options: those of `locate`.
         inference: seed, resamples and level.
         context: store, which the worker must see, threads and cancellation.
     """

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
 
-from levelhead.core.errors import LevelheadError, UnknownNameError
+from levelhead.core.errors import LevelheadError, require_option
 from levelhead.core.results import Provenance
 from levelhead.core.run_context import Inference, RunContext
 from levelhead.locate.attribution.ablation import AblationVariant
@@ -89,6 +89,7 @@ def locate(
         inference: seed, resamples and level.
         context: store, threads, progress and cancellation.
     """
+    # Ten parameters, each an option of the method: a user sets one or two of them by name.
     _check_options(method, components, ablation, ablate_top)
     run = _LocateRun(lm, measure, inference, context)
     if method != "ablation":
@@ -367,8 +368,7 @@ def _check_options(
         (ablation, get_args(Ablation), "ablation"),
         *((component, get_args(Component), "part") for component in components),
     ):
-        if value not in options:
-            raise UnknownNameError(option_name, str(value), options)
+        require_option(option_name, value, options)
     if not components or len(set(components)) < len(components):
         raise LevelheadError(
             "name each part once", hint=f"choose from {', '.join(get_args(Component))}"

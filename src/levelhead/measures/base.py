@@ -8,12 +8,17 @@ provenance.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, field, fields
-from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple
+from dataclasses import dataclass, field, fields, replace
+from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple, Self
 
 from levelhead.core.calibration import MeasureKey
 from levelhead.core.canonical_json import content_hash
-from levelhead.core.errors import LevelheadError, NotMeasurableError, UnknownNameError
+from levelhead.core.errors import (
+    LevelheadError,
+    NotMeasurableError,
+    UnknownNameError,
+    require_option,
+)
 from levelhead.core.results import DroppedItem, Estimate, ItemValue, Measurement, Provenance
 from levelhead.core.run_context import Inference, RunContext
 from levelhead.measures.inference import estimate, estimate_signed_part, holm_corrected
@@ -89,10 +94,14 @@ class Measure(ABC):
 
     def __post_init__(self) -> None:
         if self.metric:
-            check_option(self.metric, tuple(self.metrics), "metric")
+            require_option("metric", self.metric, tuple(self.metrics))
         else:
             # The dataclass is frozen: its hash must not change after this default is filled in.
             object.__setattr__(self, "metric", next(iter(self.metrics), ""))
+
+    def with_options(self, **options: object) -> Self:
+        """The measure with other values of options that its class has."""
+        return replace(self, **options)  # type: ignore[arg-type]  # those of the subclass
 
     # -- what a subclass defines
 
@@ -394,7 +403,7 @@ class Measure(ABC):
         estimates, notes = [], []
         for name in responses.groups if len(responses.groups) > 1 else ():
             try:
-                group_responses = responses.select(lambda item, name=name: item.group == name)  # type: ignore[misc]
+                group_responses = responses.select_where("group", name)
                 estimates.append(
                     self.estimate_metric(
                         group_responses, self.primary_metric, inference, f"{label}: {name}"
@@ -526,12 +535,6 @@ def option_as_json(value: object) -> object:
 def hash_items(items: Sequence[object]) -> str:
     """SHA-256 of items that the user passed in memory."""
     return content_hash([list(item) if isinstance(item, tuple) else str(item) for item in items])
-
-
-def check_option(value: str, options: tuple[str, ...], kind: str) -> None:
-    """Raise an error for an invalid value of an option."""
-    if value not in options:
-        raise UnknownNameError(kind, str(value), options)
 
 
 def forbid_unused_options(measure: Measure, options: tuple[str, ...], overriding: str) -> None:

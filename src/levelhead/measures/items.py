@@ -11,6 +11,7 @@ if TYPE_CHECKING:
 
 # The names are part of task hashes: renaming one invalidates all stored responses.
 QueryKind = Literal["embed", "follows", "classify", "rate", "fill", "put", "top", "score", "sample"]
+ItemField = Literal["group", "kind"]
 QueryArgs = tuple["Json", ...]
 """Arguments of one query, as plain JSON: they are hashed, and may be sent to a worker."""
 

@@ -14,7 +14,11 @@ from typing import TYPE_CHECKING, Literal, final, get_args
 import numpy as np
 import torch
 
-from levelhead.core.errors import LevelheadError, NotMeasurableError, UnknownNameError
+from levelhead.core.errors import (
+    LevelheadError,
+    NotMeasurableError,
+    require_option,
+)
 from levelhead.stats.degenerate import is_constant
 from levelhead.stats.paired import (
     PairedStatistic,
@@ -181,8 +185,7 @@ def tail_size(n: int, share: float, rounding: Rounding) -> int:
     >>> tail_size(234, 0.1, "round"), tail_size(234, 0.1, "ceil"), tail_size(749, 0.1, "round")
     (23, 24, 75)
     """
-    if rounding not in get_args(Rounding):
-        raise UnknownNameError("rounding", rounding, get_args(Rounding))
+    require_option("rounding", rounding, get_args(Rounding))
     if not 0 < share <= 1:
         raise LevelheadError(f"the top {share} of the items", hint="give a share such as 0.1")
     exact = share * n

@@ -13,7 +13,7 @@ from collections import Counter
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, NamedTuple, final
+from typing import TYPE_CHECKING, NamedTuple, cast, final
 
 import numpy as np
 import torch
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from levelhead.engine.store import Store
-    from levelhead.measures.items import MeasureItem, QueryArgs, QueryKind, QuerySet
+    from levelhead.measures.items import ItemField, MeasureItem, QueryArgs, QueryKind, QuerySet
     from levelhead.measures.query_kinds import HttpQuery, LocalQuery, SampledText
     from levelhead.models.lm import LM
     from levelhead.stats.designs import Design
@@ -107,6 +107,10 @@ class Responses:
         within = [item.group for item in self.items] if grouped else None
         return crossed_design(labels, within=within)
 
+    def select_where(self, field: ItemField, value: str) -> Responses:
+        """Select the items that have a value in a field."""
+        return self.select(lambda item: getattr(item, field) == value)
+
     def select(self, predicate: Callable[[MeasureItem], bool]) -> Responses:
         """Select the items that satisfy a predicate."""
         indices = [i for i, item in enumerate(self.items) if predicate(item)]
@@ -150,11 +154,11 @@ def read_responses(
 
 def answer_shard(spec: FrozenDict) -> bytes:
     """Task of the engine: answer one shard's queries with a model of this process."""
-    lm, query_kind = registered_model(str(spec["model"])), spec["verb"]
+    lm, query_kind = registered_model(str(spec["model"])), cast("QueryKind", spec["verb"])
     # Through JSON, as the hash is: a tuple and a list must give the same query.
     spec_json = json.loads(to_canonical_json(spec))
     rows = [tuple(row) for row in spec_json["asks"]]
-    query, dropped = build_query(lm, query_kind, rows, spec_json["settings"])  # type: ignore[arg-type]
+    query, dropped = build_query(lm, query_kind, rows, spec_json["settings"])
     with track_batch_shrinking(lm) as get_smallest_batch:
         values = query.run(lm).numpy() if query else np.zeros((0, 0))
     return encode_shard(values, dropped, get_smallest_batch())

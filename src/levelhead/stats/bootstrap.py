@@ -16,7 +16,11 @@ from typing import TYPE_CHECKING, Literal, NoReturn, final, get_args
 import numpy as np
 from scipy import stats
 
-from levelhead.core.errors import LevelheadError, NotMeasurableError, UnknownNameError
+from levelhead.core.errors import (
+    LevelheadError,
+    NotMeasurableError,
+    require_option,
+)
 from levelhead.core.results import Alternative, Interval, PValue
 from levelhead.stats.degenerate import is_constant, require_finite
 from levelhead.stats.designs import Design, Resample, count_items, intersect_factors
@@ -168,8 +172,7 @@ def bootstrap(
 
 def _check_arguments(rng: object, n_resamples: int, level: float, method: str) -> None:
     check_rng(rng)
-    if method not in get_args(Method):
-        raise UnknownNameError("interval method", method, get_args(Method))
+    require_option("interval method", method, get_args(Method))
     # At the 95% level, 99 resamples leave 2.5 beyond each end; fewer leave only the extreme value.
     if not (0 < level < 1 and n_resamples >= 99):
         raise LevelheadError(

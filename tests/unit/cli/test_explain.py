@@ -2,6 +2,7 @@
 
 import inspect
 import json
+from dataclasses import fields
 
 import pytest
 import typer
@@ -14,7 +15,7 @@ from levelhead.cli.shared.exit_codes import INCONCLUSIVE, ExitWithCode
 from levelhead.core.errors import LevelheadError
 from levelhead.core.results import Estimate
 from levelhead.explain.attention.counterstereotype import CounterStereotypeResult, counterstereotype
-from levelhead.explain.lexicon_effects import LexiconEffects
+from levelhead.explain.lexicon_effects import FrameOptions, LexiconEffects
 from levelhead.explain.lexicon_effects import lexicon_effects as tried
 from levelhead.locate.head_map import BiasSign, ComponentScore, HeadMap, SplitReport
 
@@ -178,12 +179,12 @@ def test_options_are_named_as_in_python():
     load = {"model", "edit", "revision"}
     command = typer.main.get_command(app).commands["counterstereotype"]
     keywords = set(inspect.signature(counterstereotype).parameters)
-    # `heads` is what biased and regular are read from; `pair_source` and `frames` are what pairs
-    # are made of.
+    # `pair_source` and `frames` are what pairs are made of.
     own = {option.name for option in command.params} - shared - judged - load
-    assert own <= keywords | {"heads", "frames", "pair_source"}
+    assert own <= keywords | {"frames", "pair_source"}
     single = typer.Typer()
     single.command()(lexicon_test_command)
     names = {option.name for option in typer.main.get_command(single).params}
     names -= shared | judged | load | {"file", "install_completion", "show_completion"}
-    assert names <= set(inspect.signature(tried).parameters)
+    keywords = set(inspect.signature(tried).parameters) - {"frames"}
+    assert names <= keywords | {one.name for one in fields(FrameOptions)}

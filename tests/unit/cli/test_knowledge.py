@@ -16,6 +16,7 @@ from levelhead.core.run_context import RunContext
 from levelhead.explain.prompting.knowledge import KnowledgeResult, knowledge
 from levelhead.measures.cloze.cloze import Cloze
 from levelhead.mitigate.prompting.choose_prefix import select_prompt_prefix
+from levelhead.mitigate.prompting.prefixes import PrefixGrid
 
 
 def run(*args):
@@ -103,4 +104,5 @@ def test_options_are_named_as_in_python(room, name, verb):
     own = {option.name for option in command.params} - shared - load
     keywords = set(inspect.signature(verb).parameters)
     keywords |= {one.name for one in fields(RunContext)}
+    keywords |= {one.name for one in fields(PrefixGrid)}
     assert own <= keywords | {one.name for one in fields(Cloze)}

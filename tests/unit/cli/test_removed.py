@@ -2,6 +2,7 @@
 
 import inspect
 import json
+from dataclasses import fields
 
 import pytest
 import torch
@@ -89,8 +90,7 @@ def test_the_numbers_are_those_of_python(given):
         edit,
         pairs,
         fitted_on=["that", "in"],
-        sites=[Site("pooled")],
-        label_permutations=9,
+        probes=judged.ProbeConfig([Site("pooled")], label_permutations=9),
         inference=Inference(resamples=99, level=judged.LEVEL),
     )
     assert judged.RemovalReport.from_json(out.read_text()) == again
@@ -168,12 +168,13 @@ def test_options_are_named_as_in_python():
     command = typer.main.get_command(app).commands["probe"]
     shared = {"model", "output", "json", "batch_size", "device", "dtype", "allow_pickle"}
     names = {option.name for option in command.params} - shared - {"revision"}
-    python = set(inspect.signature(judged.concept_removal).parameters)
+    python = set(inspect.signature(judged.concept_removal).parameters) - {"probes"}
+    python |= {one.name for one in fields(judged.ProbeConfig)}
     # What `pairs` are made of, with the options of `held_out`; and the folder of `edits`.
     inference = {"resamples", "level", "seed"}
     assert names <= python | {"lexicon", "groups", "texts", "edit", "measure_name"} | inference
     # Whose gain it is, and the gain, follow from the measure's name.
-    measured = {"bias_reduction", "bias_measure"}
+    measured = {"bias_reduction"}
     assert python - {"lm", "edits", "pairs", "on_step", "inference"} - measured <= names
 
 

@@ -2,6 +2,7 @@
 
 import inspect
 import json
+from dataclasses import fields
 
 import pytest
 import typer
@@ -13,7 +14,10 @@ from levelhead.cli.mitigate.select_edit import select_edit_command as verb
 from levelhead.cli.shared.exit_codes import INCONCLUSIVE, ExitWithCode
 from levelhead.core.errors import LevelheadError
 from levelhead.mitigate.selection import select_edit as python
+from levelhead.mitigate.selection.candidates import CandidateGrid
 from levelhead.mitigate.selection.selection_report import NOT_SHOWN_BY_SELECTION, SelectionReport
+from levelhead.mitigate.selection.trial import UtilityLimit
+from levelhead.mitigate.selection.user_task import TaskFiles
 from levelhead.models.edits.files import InvalidEditFileError, load_edits
 from levelhead.models.loading.load import load
 
@@ -96,14 +100,21 @@ def test_what_is_wrong_is_said(given):
 
 def test_the_names_are_those_of_python():
     own = set(inspect.signature(verb).parameters)
-    theirs = set(inspect.signature(python.select_edit).parameters)
+    options = {"files": TaskFiles, "limit": UtilityLimit, "grid": CandidateGrid}
+    python_defaults = {
+        one.name: one.default for option in options.values() for one in fields(option)
+    } | {
+        one.name: one.default
+        for one in inspect.signature(python.select_edit).parameters.values()
+        if one.name not in options
+    }
+    theirs = set(python_defaults) - {"worse", "sizes"}  # of other measures than these files'
     assert theirs - own == {"lm", "inference", "context"}
     assert own - theirs == {
         *("model", "output", "why", "json", "details", "seed", "resamples", "level"),
         *("store", "threads"),
         *("batch_size", "revision", "device", "dtype", "allow_pickle"),
     }
-    python_defaults = inspect.signature(python.select_edit).parameters
     for name in own & theirs - {"dev", "test", "groups", "labels"}:
-        assert inspect.signature(verb).parameters[name].default == python_defaults[name].default
+        assert inspect.signature(verb).parameters[name].default == python_defaults[name]
     assert isinstance(typer.main.get_command(app).commands["mitigate"].commands["select"].help, str)

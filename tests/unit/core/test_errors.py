@@ -7,6 +7,7 @@ from levelhead.core.errors import (
     MissingExtraError,
     NotMeasurableError,
     UnknownNameError,
+    require_option,
 )
 from levelhead.engine.events import TaskFailed
 from levelhead.engine.executors.base import RunCancelledError
@@ -31,6 +32,14 @@ def test_an_unknown_name_suggests_the_closest(name, hint):
     error = UnknownNameError("measure", name, ["strength", "seat", "crows"])
     assert error.problem == f"there is no measure named {name!r}"
     assert error.hint == hint
+
+
+def test_an_option_is_itself_or_an_unknown_name():
+    assert require_option("unit", "words", ("texts", "words")) == "words"
+    with pytest.raises(UnknownNameError, match="there is no unit named 'word'"):
+        require_option("unit", "word", ("texts", "words"))
+    with pytest.raises(UnknownNameError, match="there is no unit named 'None'"):
+        require_option("unit", None, ("texts", "words"))
 
 
 def test_an_empty_table_says_so():

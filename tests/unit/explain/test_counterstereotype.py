@@ -14,6 +14,7 @@ from levelhead.core.errors import LevelheadError, NotMeasurableError
 from levelhead.explain.attention.attention_scores import find_word_columns
 from levelhead.explain.attention.counterstereotype import CounterStereotypeResult, counterstereotype
 from levelhead.explain.attention.example import AttentionExample, make_attention_example
+from levelhead.explain.attention.head_groups import HeadGroups
 from levelhead.explain.attention.pairs import (
     ATTRIBUTE_AFTER_TARGET,
     CounterPairs,
@@ -41,7 +42,7 @@ def tiny():
 
 
 def run(lm=LM, pairs=None, **options):
-    given = {"biased": BIASED, "regular": REGULAR, "placebo": WORDS, "inference": INFERENCE}
+    given = {"heads": HeadGroups(BIASED, REGULAR), "placebo": WORDS, "inference": INFERENCE}
     given |= options
     return counterstereotype(lm, pairs or tiny(), **given)
 
@@ -158,7 +159,7 @@ def test_random_heads_are_compared_with():
     found = RESULT.attention.head_permutation_test
     assert found.difference == pytest.approx(RESULT.attention.difference.value)
     assert 0 < found.p.value <= 1
-    whole = run(biased=EVERY[:4], regular=EVERY[4:])
+    whole = run(heads=HeadGroups(EVERY[:4], EVERY[4:]))
     assert whole.attention.head_permutation_test is None
     assert any("random heads: no layer has heads of both groups" in note for note in whole.notes)
 
@@ -187,7 +188,7 @@ def test_a_causal_model_is_asked_only_where_the_attribute_comes_first():
 )
 def test_heads_are_checked(biased, regular, said):
     with pytest.raises(LevelheadError, match=said):
-        run(biased=biased, regular=regular)
+        run(heads=HeadGroups(biased, regular))
 
 
 def test_nothing_readable_is_an_error():
@@ -220,7 +221,7 @@ def test_a_model_that_does_not_change_is_an_error():
 
 def test_one_sentence_and_its_twin():
     pair = tiny().pairs[1]
-    found = make_attention_example(LM, pair, biased=BIASED[:1], regular=REGULAR[:1])
+    found = make_attention_example(LM, pair, HeadGroups(BIASED[:1], REGULAR[:1]))
     over = find_word_columns(LM, pair.original)
     assert found.original.words == over.words
     assert found.original.words[found.original.attribute] == "woman"
@@ -244,4 +245,4 @@ def test_an_example_without_spread_is_refused():
             block.attention.self.query.weight.zero_()
             block.attention.self.query.bias.zero_()
     with pytest.raises(NotMeasurableError, match="attends alike to all words"):
-        make_attention_example(lm, tiny().pairs[0], biased=BIASED[:1], regular=REGULAR[:1])
+        make_attention_example(lm, tiny().pairs[0], HeadGroups(BIASED[:1], REGULAR[:1]))

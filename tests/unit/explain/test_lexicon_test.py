@@ -14,7 +14,7 @@ from levelhead.data.counterfactuals.templates import CARRIER_FRAMES
 from levelhead.data.lexicons.lexicon import Term
 from levelhead.explain.attention.attention_scores import read_attribute_attention
 from levelhead.explain.attention.pairs import AnnotatedSentence
-from levelhead.explain.lexicon_effects import LexiconEffects, lexicon_effects
+from levelhead.explain.lexicon_effects import FrameOptions, LexiconEffects, lexicon_effects
 from levelhead.models.loading.load import load
 from levelhead.models.sites import Site
 from levelhead.stats.multiple_testing import holm
@@ -24,7 +24,7 @@ THREE = replace(
     WORDS, terms=(*WORDS.terms, Term("role", (("female", "nurse"), ("male", "doctor"))))
 )
 HEADS = [Site("head_out", 0, 1), Site("head_out", 2, 3)]
-RESULT = lexicon_effects(LM, THREE, carrier_kind="bare", heads=HEADS)
+RESULT = lexicon_effects(LM, THREE, frames=FrameOptions("bare"), heads=HEADS)
 GROUP = {"she": "She", "he": "He", "woman": "The woman", "man": "The man", "nurse": "The nurse",
          "doctor": "The doctor"}  # fmt: skip
 
@@ -90,7 +90,7 @@ def test_what_it_depends_on():
     assert RESULT.groups == ("female", "male")
     assert RESULT.provenance.settings["heads"] == ((0, 1), (2, 3))
     assert LexiconEffects.from_json(RESULT.to_json()) == RESULT
-    everywhere = lexicon_effects(LM, THREE, carrier_kind="bare")
+    everywhere = lexicon_effects(LM, THREE, frames=FrameOptions("bare"))
     assert everywhere.provenance.settings["heads"] is None
     assert everywhere.pairs[0].attention.value != RESULT.pairs[0].attention.value
     assert everywhere.pairs[0].margin == RESULT.pairs[0].margin
@@ -98,7 +98,7 @@ def test_what_it_depends_on():
 
 def test_unknown_words_are_dropped_with_the_reason():
     odd = replace(THREE, terms=(*THREE.terms, Term("person", (("female", "xyz"), ("male", "zyx")))))
-    found = lexicon_effects(LM, odd, max_frames=1)
+    found = lexicon_effects(LM, odd, frames=FrameOptions(max_frames=1))
     assert len(found.dropped) == 10
     assert "lacks 'xyz'" in found.dropped[0].reason
     assert [one.word for one in found.pairs] == ["she/he", "woman/man", "nurse/doctor"]
@@ -106,7 +106,9 @@ def test_unknown_words_are_dropped_with_the_reason():
 
 
 def test_a_model_without_a_vocabulary_is_judged_by_attention():
-    found = lexicon_effects(load(zoo.folder("bert", "BertModel")), THREE, max_frames=1)
+    found = lexicon_effects(
+        load(zoo.folder("bert", "BertModel")), THREE, frames=FrameOptions(max_frames=1)
+    )
     assert found.pairs[0].margin is None
     assert any("no vocabulary head" in note for note in found.notes)
     assert set(found.words_without_effect) == {
@@ -115,7 +117,9 @@ def test_a_model_without_a_vocabulary_is_judged_by_attention():
 
 
 def test_a_causal_model_is_asked_too():
-    found = lexicon_effects(load(zoo.folder("gpt2", "GPT2LMHeadModel")), THREE, max_frames=1)
+    found = lexicon_effects(
+        load(zoo.folder("gpt2", "GPT2LMHeadModel")), THREE, frames=FrameOptions(max_frames=1)
+    )
     assert found.dropped == ()
     assert found.pairs[0].margin is not None
 
@@ -123,9 +127,9 @@ def test_a_causal_model_is_asked_too():
 @pytest.mark.parametrize(
     ("change", "options", "kind", "said"),
     [
-        ({}, {"max_frames": 0}, LevelheadError, "0 frames"),
+        ({}, {"frames": FrameOptions(max_frames=0)}, LevelheadError, "0 frames"),
         ({}, {"heads": []}, LevelheadError, "there is no head"),
-        ({}, {"carrier_kind": "verb"}, UnknownNameError, "no kind of target named 'verb'"),
+        ({}, {"frames": FrameOptions("verb")}, UnknownNameError, "no kind of target named 'verb'"),
         ({"families": ()}, {}, LevelheadError, "tiny has no targets for female and male"),
     ],
 )

@@ -12,7 +12,12 @@ from levelhead.core.run_context import Inference, RunContext
 from levelhead.locate.attribution.ablation import AblationVariant
 from levelhead.locate.attribution.gradient import compute_gradient
 from levelhead.locate.attribution.variants import read_variants
-from levelhead.locate.validation.repeated_splits import SplitRange, SplitStability, repeat_splits
+from levelhead.locate.validation.repeated_splits import (
+    RepeatedSplitConfig,
+    SplitRange,
+    SplitStability,
+    repeat_splits,
+)
 from levelhead.locate.validation.split import split_items
 from levelhead.models.edits.base import HeadScale
 from levelhead.models.sites import Site
@@ -39,9 +44,7 @@ def test_every_split_is_located_as_if_it_were_alone(by, sign):
         lm,
         ruler,
         found,
-        k=2,
-        n_splits=SPLITS,
-        split_by=by,
+        config=RepeatedSplitConfig(SPLITS, by, 2),
         sign=sign,
         ablation_responses=ablated,
         inference=Inference(seed=5),
@@ -83,7 +86,11 @@ def test_it_is_the_same_again_and_read_back(tmp_path):
     found = ruler.read(lm)[0]
     ours, again = (
         repeat_splits(
-            lm, ruler, found, k=1, n_splits=3, context=RunContext(store=tmp_path / name)
+            lm,
+            ruler,
+            found,
+            config=RepeatedSplitConfig(3, k=1),
+            context=RunContext(store=tmp_path / name),
         ).to_json()
         for name in "ab"
     )
@@ -95,8 +102,8 @@ def test_it_is_the_same_again_and_read_back(tmp_path):
 @pytest.mark.parametrize(
     ("options", "why"),
     [
-        ({"n_splits": 1}, "one split"),
-        ({"split_by": "none"}, "no halves"),
+        ({"config": RepeatedSplitConfig(n_splits=1)}, "one split"),
+        ({"config": RepeatedSplitConfig(split_by="none")}, "no halves"),
         ({"sign": 0}, "undetermined"),
     ],
 )
@@ -109,7 +116,7 @@ def test_what_cannot_be_repeated_is_refused(options, why):
 def test_heads_that_take_from_the_bias_are_not_among_the_top():
     lm, ruler = model("seat"), made("seat", contexts_per_word=4)
     found = ruler.read(lm)[0]
-    told = repeat_splits(lm, ruler, found, k=12, n_splits=2)
+    told = repeat_splits(lm, ruler, found, config=RepeatedSplitConfig(2, k=12))
     positive = [
         int(
             (
@@ -148,6 +155,7 @@ def test_shares_of_all_splits_come_from_the_same_forwards(monkeypatch):
     seen = []
     for splits in (2, 6):
         calls.clear()
-        repeat_splits(lm, ruler, found, k=1, n_splits=splits, inference=Inference(seed=splits))
+        config = RepeatedSplitConfig(splits, k=1)
+        repeat_splits(lm, ruler, found, config=config, inference=Inference(seed=splits))
         seen.append(sum(calls))
     assert 0 < seen[0] == seen[1]

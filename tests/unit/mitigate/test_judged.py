@@ -13,7 +13,12 @@ from levelhead.mitigate.controls.placebo_edits import (
     measure_variance_match,
     within_side_differences,
 )
-from levelhead.mitigate.controls.placebo_test import PlaceboTest, placebo_p_value, run_placebo_test
+from levelhead.mitigate.controls.placebo_test import (
+    PlaceboResponses,
+    PlaceboTest,
+    placebo_p_value,
+    run_placebo_test,
+)
 from levelhead.models.edits.base import Projection
 from levelhead.models.sites import Site
 
@@ -34,7 +39,9 @@ def case(gain, others, n=30):
 def test_a_gain_is_compared_with_those_of_placebos():
     others = [0.01 * i for i in range(-10, 29)]  # 39
     base, edited, placebos = case(0.5, others)
-    found = run_placebo_test(Plain(), base, edited, placebos, inference=INFERENCE, min_placebos=39)
+    found = run_placebo_test(
+        Plain(), PlaceboResponses(base, edited, placebos), inference=INFERENCE, min_placebos=39
+    )
     assert found.gain.value == pytest.approx(0.5)
     assert found.gain.name == "gain of plain"
     assert found.gain.n == 30
@@ -71,7 +78,10 @@ def test_placebos_that_do_what_the_edit_does_are_no_control():
     noise -= noise.mean(axis=1, keepdims=True)
     others = [read(base - change + 0.001 + own) for own in noise]
     found = run_placebo_test(
-        Plain(), read(base), read(base - change), others, inference=INFERENCE, min_placebos=199
+        Plain(),
+        PlaceboResponses(read(base), read(base - change), others),
+        inference=INFERENCE,
+        min_placebos=199,
     )
     assert found.exceeds_placebos
     assert found.gain.interval.low > 0
@@ -87,7 +97,10 @@ def test_placebos_that_are_all_one_edit_test_nothing():
     base, change = 1 + rng.normal(size=30), 0.5 + 0.3 * rng.normal(size=30)
     others = [read(base - change + 0.001 * i) for i in range(1, 40)]
     found = run_placebo_test(
-        Plain(), read(base), read(base - change), others, inference=INFERENCE, min_placebos=39
+        Plain(),
+        PlaceboResponses(read(base), read(base - change), others),
+        inference=INFERENCE,
+        min_placebos=39,
     )
     assert found.p.value == 1 / 40
     assert found.effective_placebos == pytest.approx(1)
@@ -96,7 +109,10 @@ def test_placebos_that_are_all_one_edit_test_nothing():
     assert "39 amount to 1 over 30 items, 19 are needed" in found.verdict
     # Nor does a gain that they reach show that the edit does not mitigate.
     less = run_placebo_test(
-        Plain(), read(base), read(base - 0.2 * change), others, inference=INFERENCE, min_placebos=39
+        Plain(),
+        PlaceboResponses(read(base), read(base - 0.2 * change), others),
+        inference=INFERENCE,
+        min_placebos=39,
     )
     assert less.p.value == 1
     assert less.outcome == "untestable: placebos not independent"
@@ -109,7 +125,10 @@ def test_a_model_without_a_bias_cannot_test_an_edit(gain):
     base, edited, placebos = case(gain, [0.01 * i for i in range(-10, 29)])
     shifted = [read(own.values.numpy() - 1) for own in (base, edited, *placebos)]
     found = run_placebo_test(
-        Plain(), shifted[0], shifted[1], shifted[2:], inference=INFERENCE, min_placebos=39
+        Plain(),
+        PlaceboResponses(shifted[0], shifted[1], shifted[2:]),
+        inference=INFERENCE,
+        min_placebos=39,
     )
     assert found.base.p.value > 0.05
     assert found.outcome == "untestable: base shows no effect"
@@ -123,7 +142,10 @@ def test_a_bias_to_the_other_side_is_one_that_can_be_reduced():
     base, edited, placebos = case(0.5, [0.01 * i for i in range(-10, 29)])
     turned = [read(-own.values.numpy()) for own in (base, edited, *placebos)]
     found = run_placebo_test(
-        Plain(), turned[0], turned[1], turned[2:], inference=INFERENCE, min_placebos=39
+        Plain(),
+        PlaceboResponses(turned[0], turned[1], turned[2:]),
+        inference=INFERENCE,
+        min_placebos=39,
     )
     assert found.base.value == pytest.approx(-1)
     assert found.mitigates
@@ -137,14 +159,18 @@ def test_a_bias_turned_to_the_other_side_is_no_reduction():
     edited = follows(odds - 2.6 * way)
     others = [follows(odds + rng.normal(0, 0.3, size=odds.shape)) for _ in range(39)]
     asked = {"inference": INFERENCE, "min_placebos": 39, "objective": "value"}
-    found = run_placebo_test(Strength(top=0.2), follows(odds), edited, others, **asked)
+    found = run_placebo_test(
+        Strength(top=0.2), PlaceboResponses(follows(odds), edited, others), **asked
+    )
     assert found.gain.interval.low > 0  # the value is smaller
     assert found.exceeds_placebos
     assert found.is_bias_reversed
     assert not found.mitigates
     assert found.verdict.startswith("not shown to mitigate: the bias is turned to the other side")
     half = run_placebo_test(
-        Strength(top=0.2), follows(odds), follows(odds - 0.8 * way), others, **asked
+        Strength(top=0.2),
+        PlaceboResponses(follows(odds), follows(odds - 0.8 * way), others),
+        **asked,
     )
     assert not half.is_bias_reversed
     assert half.mitigates
@@ -152,7 +178,9 @@ def test_a_bias_turned_to_the_other_side_is_no_reduction():
 
 def test_what_placebos_reach_is_no_mitigation():
     base, edited, placebos = case(0.5, [0.6, 0.5, 0.4] + [0.0] * 36)
-    found = run_placebo_test(Plain(), base, edited, placebos, inference=INFERENCE, min_placebos=39)
+    found = run_placebo_test(
+        Plain(), PlaceboResponses(base, edited, placebos), inference=INFERENCE, min_placebos=39
+    )
     assert found.gain.interval.low > 0  # an ordinary test is impressed
     assert found.p.value == pytest.approx(3 / 40)
     assert not found.exceeds_placebos
@@ -162,19 +190,23 @@ def test_what_placebos_reach_is_no_mitigation():
 
 def test_beyond_placebos_that_do_nothing_a_gain_must_still_be_one():
     base, edited, placebos = case(0.02, [-1.0] * 39)
-    found = run_placebo_test(Plain(), base, edited, placebos, inference=INFERENCE, min_placebos=39)
+    found = run_placebo_test(
+        Plain(), PlaceboResponses(base, edited, placebos), inference=INFERENCE, min_placebos=39
+    )
     assert found.exceeds_placebos
     assert not found.mitigates
     assert "not shown for other items" in found.verdict
     base, edited, placebos = case(-0.5, [-1.0] * 39)
     assert not run_placebo_test(
-        Plain(), base, edited, placebos, inference=INFERENCE, min_placebos=39
+        Plain(), PlaceboResponses(base, edited, placebos), inference=INFERENCE, min_placebos=39
     ).exceeds_placebos
 
 
 def test_beyond_parity_it_is_bias_again():
     base, edited, placebos = case(3.0, [0.1] * 39)
-    found = run_placebo_test(Plain(), base, edited, placebos, inference=INFERENCE, min_placebos=39)
+    found = run_placebo_test(
+        Plain(), PlaceboResponses(base, edited, placebos), inference=INFERENCE, min_placebos=39
+    )
     assert found.gain.value == pytest.approx(-1.0)
     assert found.change.value == pytest.approx(-3.0)
     assert not found.mitigates
@@ -183,19 +215,28 @@ def test_beyond_parity_it_is_bias_again():
 def test_too_few_placebos_are_refused():
     base, edited, placebos = case(0.5, [0.1] * 5)
     with pytest.raises(LevelheadError, match=r"5 placebos are too few.*\n.*at least 200, or fewer"):
-        run_placebo_test(Plain(), base, edited, placebos, inference=INFERENCE)
+        run_placebo_test(Plain(), PlaceboResponses(base, edited, placebos), inference=INFERENCE)
     with pytest.raises(LevelheadError, match=r"0 placebos are too few.*\n.*at least 1"):
-        run_placebo_test(Plain(), base, edited, [], inference=INFERENCE, min_placebos=0)
+        run_placebo_test(
+            Plain(), PlaceboResponses(base, edited, []), inference=INFERENCE, min_placebos=0
+        )
 
 
 def test_what_changes_nothing_is_refused_or_told():
     base, edited, placebos = case(0.5, [0.1] * 5)
     with pytest.raises(NotMeasurableError, match="gain of plain: the edit changes nothing"):
-        run_placebo_test(Plain(), base, base, placebos, inference=INFERENCE, min_placebos=5)
+        run_placebo_test(
+            Plain(), PlaceboResponses(base, base, placebos), inference=INFERENCE, min_placebos=5
+        )
     with pytest.raises(NotMeasurableError, match="no placebo changes the measure"):
-        run_placebo_test(Plain(), base, edited, [base] * 5, inference=INFERENCE, min_placebos=5)
+        run_placebo_test(
+            Plain(), PlaceboResponses(base, edited, [base] * 5), inference=INFERENCE, min_placebos=5
+        )
     found = run_placebo_test(
-        Plain(), base, edited, [*placebos[:4], base], inference=INFERENCE, min_placebos=5
+        Plain(),
+        PlaceboResponses(base, edited, [*placebos[:4], base]),
+        inference=INFERENCE,
+        min_placebos=5,
     )
     assert found.notes == ("1 of 5 placebos change nothing; they count as not significant",)
 
@@ -207,7 +248,10 @@ def test_items_that_a_placebo_lost_are_told():
         read(values + rng.normal(size=30), dropped=("i4",) if i == 3 else ()) for i in range(6)
     ]
     found = run_placebo_test(
-        Plain(), read(values), edits[0], edits[1:], inference=INFERENCE, min_placebos=5
+        Plain(),
+        PlaceboResponses(read(values), edits[0], edits[1:]),
+        inference=INFERENCE,
+        min_placebos=5,
     )
     assert found.gain.n == 29
     assert [own.item for own in found.dropped] == ["i4"]
@@ -219,9 +263,7 @@ def test_another_aspect_may_be_judged():
     edits = [follows(odds + rng.normal(0, 0.3, size=odds.shape)) for _ in range(6)]
     found = run_placebo_test(
         Strength(),
-        follows(odds),
-        edits[0],
-        edits[1:],
+        PlaceboResponses(follows(odds), edits[0], edits[1:]),
         inference=INFERENCE,
         min_placebos=5,
         metric="signed mean",
@@ -235,7 +277,9 @@ def test_another_aspect_may_be_judged():
 
 def test_too_few_placebos_for_any_p_are_said_to_be():
     base, edited, placebos = case(0.5, [0.1] * 18)
-    found = run_placebo_test(Plain(), base, edited, placebos, inference=INFERENCE, min_placebos=18)
+    found = run_placebo_test(
+        Plain(), PlaceboResponses(base, edited, placebos), inference=INFERENCE, min_placebos=18
+    )
     assert found.outcome == "untestable: too few placebos"
     assert found.verdict == "untestable: too few placebos (18; a p of 0.05 needs 19)"
 
@@ -249,7 +293,10 @@ def simulated(run, effect, n=80, placebos=22):
         return base + rng.normal(0, 0.2) + rng.normal(0, 0.3, size=n)
 
     return run_placebo_test(
-        Plain(), read(base), read(edited() - effect), [read(edited()) for _ in range(placebos)],
+        Plain(),
+        PlaceboResponses(
+            read(base), read(edited() - effect), [read(edited()) for _ in range(placebos)]
+        ),
         inference=INFERENCE, min_placebos=placebos, n_resamples=49,
     )  # fmt: skip
 
@@ -312,7 +359,10 @@ def test_the_best_of_fifteen_is_not_called_mitigation_by_the_whole_comparison():
         best = int(np.abs(edited[0].mean(axis=1)).argmin())
         others = base[1] - rng.normal(0, 0.2, size=(399, 1)) + rng.normal(0, 0.3, size=(399, 60))
         found = run_placebo_test(
-            Plain(), read(base[1]), read(edited[1, best]), [read(own) for own in others],
+            Plain(),
+            PlaceboResponses(
+                read(base[1]), read(edited[1, best]), [read(own) for own in others]
+            ),
             inference=INFERENCE, min_placebos=399, n_candidates=15, n_resamples=9,
         )  # fmt: skip
         assert found.p.family == 15
@@ -325,7 +375,11 @@ def test_the_best_of_fifteen_is_not_called_mitigation_by_the_whole_comparison():
 def test_too_few_placebos_for_the_choice_are_said_to_be():
     base, edited, placebos = case(0.5, [0.01 * i for i in range(-10, 29)])
     found = run_placebo_test(
-        Plain(), base, edited, placebos, inference=INFERENCE, min_placebos=39, n_candidates=3
+        Plain(),
+        PlaceboResponses(base, edited, placebos),
+        inference=INFERENCE,
+        min_placebos=39,
+        n_candidates=3,
     )
     assert found.p.adjusted == pytest.approx(3 / 40)
     assert found.outcome == "untestable: too few placebos"
@@ -333,7 +387,11 @@ def test_too_few_placebos_for_the_choice_are_said_to_be():
         "untestable: too few placebos (39; a p of 0.05 of the best of 3 settings needs 59)"
     )
     two = run_placebo_test(
-        Plain(), base, edited, placebos, inference=INFERENCE, min_placebos=39, n_candidates=2
+        Plain(),
+        PlaceboResponses(base, edited, placebos),
+        inference=INFERENCE,
+        min_placebos=39,
+        n_candidates=2,
     )
     assert two.mitigates
     assert "p at most 0.05 for the best of 2 settings (0.025 for one)" in two.verdict
@@ -363,7 +421,9 @@ def test_an_edited_model_beside_its_placebos():
     base, edited, *rest = (ruler.read(one)[0] for one in (
         lm, lm.edited(*real), *(lm.edited(*own) for own in others)
     ))  # fmt: skip
-    found = run_placebo_test(ruler, base, edited, rest, inference=INFERENCE, min_placebos=6)
+    found = run_placebo_test(
+        ruler, PlaceboResponses(base, edited, rest), inference=INFERENCE, min_placebos=6
+    )
     assert found.gain.n == 12
     assert len(set(found.placebo_gains)) == 6
     assert not found.mitigates  # of 6 placebos none can say so

@@ -11,7 +11,7 @@ from levelhead.measures.classification.counterfactual import Counterfactual
 from levelhead.measures.classification.nli_occupations import Nli
 from levelhead.measures.next_sentence.strength import Strength
 from levelhead.measures.utility.accuracy import Accuracy
-from levelhead.mitigate.selection.user_task import load_user_task, pairs_from_task
+from levelhead.mitigate.selection.user_task import TaskFiles, load_user_task, pairs_from_task
 from levelhead.models.loading.load import load
 
 
@@ -21,14 +21,14 @@ def both(tmp_path):
 
 def test_counterfactuals_and_accuracy_are_of_the_same_rows(tmp_path):
     dev, test = both(tmp_path)
-    task = load_user_task(dev, test, lexicon=LEXICON)
+    task = load_user_task(TaskFiles(dev, test, lexicon=LEXICON))
     expected = Counterfactual(dev, label="label", lexicon=LEXICON)
     assert task.bias == ControlledDifference(expected)
     assert task.utility == Accuracy(dev)
     assert task.bias_test.counterfactual.texts == task.utility_test.texts == test
     assert task.utility.items == task.bias.counterfactual.items
     plain = load_user_task(
-        dev, test, lexicon=LEXICON, control=False, bias_measure="counterfactual_shift"
+        TaskFiles(dev, test, "counterfactual_shift", lexicon=LEXICON, control=False)
     )
     assert plain.bias.primary_metric.name == "counterfactual_shift"
     assert isinstance(plain.bias, Counterfactual)
@@ -41,7 +41,7 @@ def test_fairness_takes_the_rows_about_occupations_and_the_price_the_others(tmp_
         text = "\n".join(["id,premise,hypothesis,label", *lines])
         (tmp_path / f"{name}.csv").write_text(text)
     files = [str(tmp_path / f"{name}.csv") for name in ("dev", "test")]
-    task = load_user_task(*files, bias_measure="fairness", labels=NLI)
+    task = load_user_task(TaskFiles(*files, bias_measure="fairness", labels=NLI))
     assert isinstance(task.bias, Nli)
     assert task.bias.pairs == neutral()[:24]
     assert task.utility.texts == tuple(rows[24:])
@@ -53,7 +53,7 @@ def test_fairness_takes_the_rows_about_occupations_and_the_price_the_others(tmp_
         lines = [f"{row.id},{row.first},{row.second},{row.label}" for row in part]
         (tmp_path / "dev.csv").write_text("\n".join(["id,premise,hypothesis,label", *lines]))
         with pytest.raises(NotMeasurableError, match=said):
-            load_user_task(*files, bias_measure="fairness", labels=NLI)
+            load_user_task(TaskFiles(*files, bias_measure="fairness", labels=NLI))
 
 
 def test_strength_takes_twin_triples_and_what_follows_is_its_price(tmp_path):
@@ -70,7 +70,7 @@ def test_strength_takes_twin_triples_and_what_follows_is_its_price(tmp_path):
     for name in ("dev", "test"):
         (tmp_path / f"{name}.csv").write_text("\n".join(lines))
     files = [str(tmp_path / f"{name}.csv") for name in ("dev", "test")]
-    task = load_user_task(*files, bias_measure="strength")
+    task = load_user_task(TaskFiles(*files, bias_measure="strength"))
     assert isinstance(task.bias, Strength)
     assert [one._replace(id="") for one in task.bias.triples] == [
         one._replace(id="") for one in triples()
@@ -85,25 +85,25 @@ def test_strength_takes_twin_triples_and_what_follows_is_its_price(tmp_path):
     lm = load(zoo.folder("bert", "BertForPreTraining"))
     assert len(task.utility.queries(lm)[0].items) == len(pairs)
     with pytest.raises(LevelheadError, match=r"cannot read .*gone\.csv"):
-        load_user_task(str(tmp_path / "gone.csv"), files[1], bias_measure="strength")
+        load_user_task(TaskFiles(str(tmp_path / "gone.csv"), files[1], "strength"))
 
 
 def test_what_is_no_task_is_refused(tmp_path):
     dev, test = both(tmp_path)
     with pytest.raises(LevelheadError, match="dev and test are one file"):
-        load_user_task(dev, str(tmp_path / "." / "dev.csv"))
+        load_user_task(TaskFiles(dev, str(tmp_path / "." / "dev.csv")))
     with pytest.raises(UnknownNameError, match="there is no gain named 'fairnes'"):
-        load_user_task(dev, test, bias_measure="fairnes")
+        TaskFiles(dev, test, bias_measure="fairnes")
     with pytest.raises(UnknownNameError, match="there is no price named 'f1'"):
-        load_user_task(dev, test, utility_measure="f1")
-    task = load_user_task(dev, test, label="what")
+        TaskFiles(dev, test, utility_measure="f1")
+    task = load_user_task(TaskFiles(dev, test, label="what"))
     with pytest.raises(UnknownNameError, match=r"column of dev\.csv named 'what'"):
         task.utility.queries(model("accuracy"))
 
 
 def test_pairs_are_the_texts_of_dev_and_their_swaps(tmp_path):
     dev, test = both(tmp_path)
-    task = load_user_task(dev, test, lexicon=LEXICON)
+    task = load_user_task(TaskFiles(dev, test, lexicon=LEXICON))
     found = pairs_from_task(classifier(0.0), task.bias, lexicon=LEXICON)
     assert len(found.pairs) == len({one.text for one in texts("dev", 40)})
     for pair in found.pairs:

@@ -9,6 +9,8 @@ from levelhead.core.errors import LevelheadError, NotMeasurableError
 from levelhead.core.frozen import FrozenDict
 from levelhead.measures.items import MeasureItem, QuerySet
 from levelhead.mitigate.controls.placebo_report import (
+    ChosenSetting,
+    PlaceboConfig,
     PlaceboReport,
     collect_running_texts,
     evaluate_with_placebos,
@@ -27,8 +29,9 @@ OTHERS = (PAIRS[4:], PAIRS[:12])
 def test_an_edit_is_judged_by_its_placebos():
     lm, ruler = model("strength"), made("strength")
     edits = project(lm, "last", PAIRS)
-    asked = {"variant": "last", "other_contrasts": OTHERS, "inference": INFERENCE}
-    found = evaluate_with_placebos(lm, ruler, edits, PAIRS, n_placebos=20, min_placebos=20, **asked)
+    setting, placebos = ChosenSetting("last", edits), PlaceboConfig(20, 20, OTHERS)
+    asked = {"placebos": placebos, "inference": INFERENCE}
+    found = evaluate_with_placebos(lm, ruler, setting, PAIRS, **asked)
     assert PlaceboReport.from_json(found.to_json()) == found
     assert found.variant == "last"
     assert len(found.placebo_test.placebo_gains) == found.variance_match.n_placebos == 20
@@ -36,11 +39,9 @@ def test_an_edit_is_judged_by_its_placebos():
         0 < found.variance_match.variance_error < 1
     )  # told of texts that they were not matched on
     assert found.confidence_control is not None  # two classes: lost confidence can be told apart
-    again = evaluate_with_placebos(lm, ruler, edits, PAIRS, n_placebos=20, min_placebos=20, **asked)
+    again = evaluate_with_placebos(lm, ruler, setting, PAIRS, **asked)
     assert again == found
-    many = evaluate_with_placebos(
-        lm, ruler, edits, PAIRS, n_placebos=20, min_placebos=20, n_candidates=3, **asked
-    )
+    many = evaluate_with_placebos(lm, ruler, setting._replace(n_candidates=3), PAIRS, **asked)
     assert many.placebo_test.p.value == found.placebo_test.p.value
     assert many.placebo_test.p.adjusted == pytest.approx(min(1, 3 * many.placebo_test.p.value))
     assert (many.placebo_test.p.family, many.placebo_test_by_value.p.family, many.n_candidates) == (
@@ -48,8 +49,9 @@ def test_an_edit_is_judged_by_its_placebos():
         3,
         3,
     )
+    few = PlaceboConfig(20, other_contrasts=OTHERS)
     with pytest.raises(LevelheadError, match="20 placebos are too few"):
-        evaluate_with_placebos(lm, ruler, edits, PAIRS, n_placebos=20, **asked)
+        evaluate_with_placebos(lm, ruler, setting, PAIRS, placebos=few, inference=INFERENCE)
 
 
 def test_what_a_verdict_leaves_open_is_told():
@@ -118,7 +120,12 @@ def test_only_projections_have_placebos():
     mask = (HeadScale([Site("head_out", 1, 0)], 0),)
     with pytest.raises(LevelheadError, match="along other directions, not a HeadScale"):
         evaluate_with_placebos(
-            lm, ruler, mask, PAIRS, variant="mask", other_contrasts=OTHERS, inference=INFERENCE
+            lm,
+            ruler,
+            ChosenSetting("mask", mask),
+            PAIRS,
+            placebos=PlaceboConfig(other_contrasts=OTHERS),
+            inference=INFERENCE,
         )
 
 
@@ -146,8 +153,14 @@ def test_texts_are_as_asked_with_a_word_in_every_blank():
 def test_words_in_blanks_are_judged_by_placebos_too(name):
     lm, ruler = model(name), made(name)
     edits = project(lm, "penultimate", PAIRS)
-    asked = {"variant": "penultimate", "other_contrasts": OTHERS, "inference": INFERENCE}
-    found = evaluate_with_placebos(lm, ruler, edits, PAIRS, n_placebos=4, min_placebos=4, **asked)
+    found = evaluate_with_placebos(
+        lm,
+        ruler,
+        ChosenSetting("penultimate", edits),
+        PAIRS,
+        placebos=PlaceboConfig(4, 4, OTHERS),
+        inference=INFERENCE,
+    )
     assert len(found.placebo_test.placebo_gains) == 4
     assert found.confidence_control is None
     held = read_measure_activations(lm, ruler, [edit.site for edit in edits], 0)
@@ -167,12 +180,9 @@ def test_what_cannot_act_is_not_judged():
         evaluate_with_placebos(
             lm,
             ruler,
-            edits,
+            ChosenSetting("sent", edits),
             PAIRS,
-            variant="sent",
-            other_contrasts=OTHERS,
-            n_placebos=4,
-            min_placebos=4,
+            placebos=PlaceboConfig(4, 4, OTHERS),
             inference=INFERENCE,
         )
 

@@ -3,6 +3,7 @@ import pytest
 from levelhead.core.errors import LevelheadError
 from levelhead.data.prompts.counteracts import make_counteracts_prompts
 from levelhead.mitigate.prompting.prefixes import (
+    PrefixGrid,
     make_prefix_candidates,
     reword_prompts,
     split_occupations,
@@ -30,7 +31,7 @@ def test_a_prefix_names_training_occupations_only_and_counters_both_sides():
         if one.kind == "target_counter_syntactic_similar"
     }
     for prefix in make_prefix_candidates(
-        "winobias40", NAMED, frames=("syntactic",), prefix_sizes=(2, 4), seed=3
+        "winobias40", NAMED, grid=PrefixGrid((2, 4), frames=("syntactic",)), seed=3
     ):
         sentences = [f"{part}." for part in prefix.text.rstrip(".").split(". ")]
         assert len(sentences) == prefix.n_sentences
@@ -44,26 +45,24 @@ def test_a_prefix_names_training_occupations_only_and_counters_both_sides():
 
 def test_frames_sizes_and_draws_are_all_there():
     found = make_prefix_candidates(
-        "winobias40", NAMED, prefix_sizes=(2, 4), candidates_per_size=3, seed=0
+        "winobias40", NAMED, grid=PrefixGrid((2, 4), candidates_per_size=3), seed=0
     )
     assert len(found) == 3 * 2 * 3
     assert len({one.name for one in found}) == len(found)
     assert found == make_prefix_candidates(
-        "winobias40", NAMED, prefix_sizes=(2, 4), candidates_per_size=3, seed=0
+        "winobias40", NAMED, grid=PrefixGrid((2, 4), candidates_per_size=3), seed=0
     )
 
 
 @pytest.mark.parametrize(("sizes", "each"), [((3,), 1), ((), 1), ((2,), 0)])
 def test_uneven_prefixes_are_refused(sizes, each):
     with pytest.raises(LevelheadError, match="give even sizes"):
-        make_prefix_candidates(
-            "winobias40", NAMED, prefix_sizes=sizes, candidates_per_size=each, seed=0
-        )
+        make_prefix_candidates("winobias40", NAMED, grid=PrefixGrid(sizes, each), seed=0)
 
 
 def test_more_sentences_than_occupations_are_refused():
     with pytest.raises(LevelheadError, match="give sizes of at most 20"):
-        make_prefix_candidates("winobias40", NAMED, prefix_sizes=(22,), seed=0)
+        make_prefix_candidates("winobias40", NAMED, grid=PrefixGrid((22,)), seed=0)
 
 
 def test_prompts_behind_a_prefix_and_in_other_words():

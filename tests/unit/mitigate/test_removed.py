@@ -11,6 +11,8 @@ from levelhead.core.run_context import Inference
 from levelhead.data.counterfactuals.contrast_pairs import ContrastPair
 from levelhead.mitigate.probing import probes
 from levelhead.mitigate.probing.concept_removal import (
+    BiasReduction,
+    ProbeConfig,
     RemovalReport,
     SiteRemoval,
     combine_verdicts,
@@ -196,8 +198,8 @@ def test_vectors_are_those_of_the_edited_model():
         [edit(SENT)],
         (*pairs, strange),
         fitted_on=["mother"],
-        bias_reduction=True,
-        label_permutations=9,
+        bias_reduction=BiasReduction(True),
+        probes=ProbeConfig(label_permutations=9),
         inference=Inference(resamples=99, level=0.9),
         on_step=lambda *one: steps.append(one),
     )
@@ -242,13 +244,14 @@ def test_a_level_that_shows_little_is_refused():
 def test_what_cannot_be_judged_is_refused():
     given = {
         "fitted_on": (),
-        "label_permutations": 9,
+        "probes": ProbeConfig(label_permutations=9),
         "inference": Inference(resamples=99, level=0.9),
     }
     with pytest.raises(LevelheadError, match="2 words of the pairs were used for the edit: he, sh"):
         concept_removal(lm("bert"), [edit(SENT)], texts(), **(given | {"fitted_on": ["He", "she"]}))
+    inner = {"probes": ProbeConfig([Site("block_out", 1)], label_permutations=9)}
     with pytest.raises(LevelheadError, match="acts after everything that is read"):
-        concept_removal(lm("bert"), [edit(SENT)], texts(), sites=[Site("block_out", 1)], **given)
+        concept_removal(lm("bert"), [edit(SENT)], texts(), **(given | inner))
     idle = HeadScale([Site("head_out", 0, 0)], 1.0)
     with pytest.raises(LevelheadError, match="the edit changes nothing at pooled, block_out 2"):
         concept_removal(lm("bert"), [idle], texts(), **given)

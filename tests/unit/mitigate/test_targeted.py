@@ -16,7 +16,7 @@ from levelhead.core.run_context import Inference
 from levelhead.locate.head_map import UndeterminedSignError, head_label
 from levelhead.locate.score_heads import locate
 from levelhead.mitigate.evaluation.change import measure_change
-from levelhead.mitigate.heads.amplify import _bias_aggregate, amplify
+from levelhead.mitigate.heads.amplify import ScalingGrid, _bias_aggregate, amplify
 from levelhead.mitigate.heads.mask import mask_heads, scale_heads
 from levelhead.mitigate.heads.mask_top_heads import compare_masked_heads, select_heads
 from levelhead.models.edits.base import HeadScale
@@ -104,7 +104,7 @@ def test_a_ruler_that_failed_is_marked_and_a_price_is_not():
     assert marks(masked(), "seat") == ({DAGGER}, {""})
     assert marks(masked(), "pppl") == ({DAGGER}, {""})
     found = amplify(
-        lm, heads, ruler, price, k=2, head_counts=(1,), factors=(1.5,), inference=INFERENCE
+        lm, heads, ruler, price, k=2, grid=ScalingGrid((1,), (1.5,)), inference=INFERENCE
     )
     assert marks(found, "seat") == ({DAGGER}, {""})
 
@@ -117,8 +117,7 @@ def test_amplifying_is_chosen_on_one_half_and_judged_on_the_other():
         ruler,
         made("pppl"),
         k=2,
-        head_counts=(1, 2),
-        factors=(1.5, 2.0),
+        grid=ScalingGrid((1, 2), (1.5, 2.0)),
         inference=INFERENCE,
     )
     assert [one.factor for one in found.candidates] == [1.5, 2.0, 1.5, 2.0]

@@ -16,6 +16,7 @@ from levelhead.mitigate.controls.confidence_control import (
     match_moments,
     run_confidence_control,
 )
+from levelhead.mitigate.controls.placebo_test import PlaceboResponses
 
 RULER = Strength(top=0.2)
 
@@ -36,7 +37,9 @@ def test_gains_are_told_apart():
     rng = np.random.default_rng(1)
     odds = triples(rng, 80, 1.0)
     other = (odds - np.array([1, 0, 0, 1])) / 2 + rng.normal(0, 0.1, size=odds.shape)
-    found = run_confidence_control(RULER, follows(odds), follows(other), inference=INFERENCE)
+    found = run_confidence_control(
+        RULER, PlaceboResponses(follows(odds), follows(other)), inference=INFERENCE
+    )
     cooled = odds / found.temperature
 
     def lean(own):
@@ -56,7 +59,9 @@ def test_gains_are_told_apart():
 
 def test_an_edit_that_only_tempers_is_not_beyond_it():
     odds = triples(np.random.default_rng(2), 80, 1.0, spread=0.7)
-    found = run_confidence_control(RULER, follows(odds), follows(odds / 8), inference=INFERENCE)
+    found = run_confidence_control(
+        RULER, PlaceboResponses(follows(odds), follows(odds / 8)), inference=INFERENCE
+    )
     assert found.temperature == pytest.approx(8)
     assert found.gain is None
     assert found.gain_from_temperature.interval.low > 0
@@ -68,7 +73,10 @@ def test_an_edit_that_only_tempers_is_not_beyond_it():
         odds = triples(rng, 80, 1.0, spread=0.7)
         other = odds / 8 + rng.normal(0, 0.05, size=odds.shape)
         told = run_confidence_control(
-            RULER, follows(odds), follows(other), inference=INFERENCE, n_resamples=49
+            RULER,
+            PlaceboResponses(follows(odds), follows(other)),
+            inference=INFERENCE,
+            n_resamples=49,
         )
         called.append(told.exceeds_confidence_loss)
         gained.append(told.gain_from_temperature.interval.low > 0)
@@ -82,7 +90,9 @@ def test_saying_the_same_of_everything_is_not_beyond(offset, scale):
     rng = np.random.default_rng(5)
     odds = triples(rng, 80, 1.0) + 2
     other = (odds - odds.mean()) * scale + offset + rng.normal(0, 0.01 * scale, size=odds.shape)
-    found = run_confidence_control(RULER, follows(odds), follows(other), inference=INFERENCE)
+    found = run_confidence_control(
+        RULER, PlaceboResponses(follows(odds), follows(other)), inference=INFERENCE
+    )
     assert found.temperature < 1.5
     assert found.gain.interval.low > 0
     assert not found.exceeds_confidence_loss
@@ -99,11 +109,13 @@ def test_placebos_are_tempered_too():
     shift = np.array([1, 0, 0, 1])
     others = [follows(odds / 2 + rng.normal(0, 0.1, size=odds.shape)) for _ in range(19)]
     real = follows((odds - shift) / 2)
-    found = run_confidence_control(RULER, follows(odds), real, others, inference=INFERENCE)
+    found = run_confidence_control(
+        RULER, PlaceboResponses(follows(odds), real, others), inference=INFERENCE
+    )
     assert found.p.value == 1 / 20
     assert found.exceeds_confidence_loss
     told = run_confidence_control(
-        RULER, follows(odds), real, [*others[2:], real, real], inference=INFERENCE
+        RULER, PlaceboResponses(follows(odds), real, [*others[2:], real, real]), inference=INFERENCE
     )
     assert told.p.value == 3 / 20
     assert not told.exceeds_confidence_loss
@@ -114,11 +126,13 @@ def test_other_readouts_are_refused():
     with pytest.raises(NotMeasurableError, match=r"shape \[3\] are no log-probabilities of two"):
         fit_temperature(read([1.0, 2.0, 3.0]), rows)
     with pytest.raises(NotMeasurableError, match=r"shape \[2, 1, 2\] are no log-prob"):
-        run_confidence_control(Plain(), *[read(-np.ones((2, 1, 2)))] * 2, inference=INFERENCE)
+        run_confidence_control(
+            Plain(), PlaceboResponses(*[read(-np.ones((2, 1, 2)))] * 2), inference=INFERENCE
+        )
     ruler = made("contrast")  # log-likelihoods and numbers of tokens
     (found,) = ruler.read(model("contrast"))
     with pytest.raises(NotMeasurableError, match="no log-probabilities of two classes"):
-        run_confidence_control(ruler, found, found, inference=INFERENCE)
+        run_confidence_control(ruler, PlaceboResponses(found, found), inference=INFERENCE)
     with pytest.raises(NotMeasurableError, match=r"is 1 before and 0 after the edit"):
         fit_temperature(rows, follows(np.zeros((3, 4))))
 

@@ -12,7 +12,7 @@ from levelhead.measures.classification.controlled_difference import ControlledDi
 from levelhead.measures.classification.counterfactual import Counterfactual
 from levelhead.mitigate.evaluation.variant_responses import VariantResponses
 from levelhead.mitigate.selection.candidates import EditCandidate, EditCandidates
-from levelhead.mitigate.selection.trial import CandidateResponses, Selector
+from levelhead.mitigate.selection.trial import CandidateResponses, Selector, UtilityLimit
 
 GAIN = Plain(parity=None)
 PRICE = Plain("snli", parity=None, role="utility", worse="lower")
@@ -42,9 +42,7 @@ def both(seed=0, n=300):
 
 
 def trial(**options):
-    return Selector(
-        INFERENCE, "lower", **({"min_utility_kept": 0.95, "max_utility_loss": None} | options)
-    )
+    return Selector(INFERENCE, UtilityLimit(worse="lower", **options))
 
 
 def test_every_candidate_has_its_row():
@@ -106,8 +104,8 @@ def test_on_test_what_cannot_be_read_confirms_nothing():
 
 def test_what_may_be_paid_is_a_share_or_so_many_points():
     _, paid = both()
-    assert trial(min_utility_kept=None, max_utility_loss=0.1).allowed_loss(paid.responses) == 0.1
-    assert trial(min_utility_kept=None, max_utility_loss=0.0).allowed_loss(paid.responses) == 0
+    assert trial(max_utility_loss=0.1).allowed_loss(paid.responses) == 0.1
+    assert trial(max_utility_loss=0.0).allowed_loss(paid.responses) == 0
     assert trial(min_utility_kept=1.0).allowed_loss(paid.responses) == 0
 
 

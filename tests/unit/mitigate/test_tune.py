@@ -14,13 +14,15 @@ from levelhead.measures.classification.counterfactual import Counterfactual
 from levelhead.measures.utility.accuracy import Accuracy
 from levelhead.mitigate.evaluation.sweep import read_variant_responses
 from levelhead.mitigate.selection import trial
+from levelhead.mitigate.selection.candidates import CandidateGrid
 from levelhead.mitigate.selection.select_edit import (
     forbid_dev_test_overlap,
     select_edit,
     select_edit_for_task,
 )
 from levelhead.mitigate.selection.selection_report import NOT_SHOWN_BY_SELECTION, SelectionReport
-from levelhead.mitigate.selection.user_task import BiasUtilityTask, pairs_from_task
+from levelhead.mitigate.selection.trial import UtilityLimit
+from levelhead.mitigate.selection.user_task import BiasUtilityTask, TaskFiles, pairs_from_task
 
 INFERENCE = Inference(resamples=199, permutations=199)
 LEANING = 0.5
@@ -33,11 +35,11 @@ def task(dev=None, test=None):
 
 
 @functools.cache
-def tuned(lean, keep=0.9, **options):
+def tuned(lean, keep=0.9, most=None, **options):
     lm, own = classifier(lean), task()
     pairs = pairs_from_task(lm, own.bias, lexicon=LEXICON).pairs
-    given = {"worse": "lower", "inference": INFERENCE} | options
-    return select_edit_for_task(lm, own, pairs, min_utility_kept=keep, **given)
+    given = {"limit": UtilityLimit(keep, most, "lower"), "inference": INFERENCE} | options
+    return select_edit_for_task(lm, own, pairs, **given)
 
 
 def flips(lm, rows):
@@ -152,7 +154,7 @@ def test_what_test_does_not_confirm_is_not_recommended():
 
 
 def test_a_loss_may_be_limited_in_points():
-    told = tuned(LEANING, max_utility_loss=5.0)[0]
+    told = tuned(LEANING, most=5.0)[0]
     assert told.min_utility_kept is None
     assert told.max_utility_loss == 5
     assert told.on_test.max_utility_loss == 5
@@ -167,10 +169,8 @@ def test_files_give_what_measures_give(tmp_path):
     words.write_text(TOML)
     told, edits = select_edit(
         classifier(LEANING),
-        dev,
-        test,
-        min_utility_kept=0.9,
-        lexicon=str(words),
+        TaskFiles(dev, test, lexicon=str(words)),
+        limit=UtilityLimit(0.9),
         pair_source="dev",
         inference=INFERENCE,
     )
@@ -187,7 +187,7 @@ def test_files_give_what_measures_give(tmp_path):
     )
     assert told.provenance.data["bias_test: file test.csv"]
     with pytest.raises(UnknownNameError, match="there is no kind of pairs named 'test'"):
-        select_edit(classifier(LEANING), dev, test, pair_source="test")
+        select_edit(classifier(LEANING), TaskFiles(dev, test), pair_source="test")
 
 
 # -- what is refused
@@ -234,15 +234,19 @@ def test_units_that_are_in_both_are_told():
     ("options", "said"),
     [
         ({"min_utility_kept": 0}, "0 of the price is to be kept"),
-        ({"inference": Inference(level=0.5)}, "bounds of level 0.5 show little"),
         ({"min_utility_kept": 1.2}, "1.2 of the price is to be kept"),
         ({"max_utility_loss": -1.0}, "a loss of at most -1.0"),
     ],
 )
 def test_limits_that_are_none_are_refused(options, said):
     with pytest.raises(LevelheadError, match=said):
+        UtilityLimit(**options)
+
+
+def test_a_level_that_shows_little_is_refused():
+    with pytest.raises(LevelheadError, match=r"bounds of level 0\.5 show little"):
         select_edit_for_task(
-            classifier(0.0), task(), contrast_pairs(LEXICON), **({"inference": QUICK} | options)
+            classifier(0.0), task(), contrast_pairs(LEXICON), inference=Inference(level=0.5)
         )
 
 
@@ -250,7 +254,11 @@ def test_a_price_is_no_gain():
     own = task()._replace(bias=Accuracy(texts("dev")), bias_test=Accuracy(texts("test")))
     with pytest.raises(LevelheadError, match="accuracy_likelihood is a price"):
         select_edit_for_task(
-            classifier(0.0), own, contrast_pairs(LEXICON), inference=QUICK, worse="lower"
+            classifier(0.0),
+            own,
+            contrast_pairs(LEXICON),
+            inference=QUICK,
+            limit=UtilityLimit(worse="lower"),
         )
 
 
@@ -262,6 +270,11 @@ def test_other_texts_without_a_lean_recommend_nothing_either(seed):
     own = task(*parts)
     pairs = pairs_from_task(lm, own.bias, lexicon=LEXICON).pairs
     told = select_edit_for_task(
-        lm, own, pairs, worse="lower", sizes=(1, 3), inference=INFERENCE
+        lm,
+        own,
+        pairs,
+        limit=UtilityLimit(worse="lower"),
+        grid=CandidateGrid(sizes=(1, 3)),
+        inference=INFERENCE,
     ).report
     assert not told.is_recommended

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, final, get_args
 import numpy as np
 
 from levelhead.calibrate.organisms.patterns import FAMILIAR_PAIRS, NEUTRAL, PATTERNS
-from levelhead.core.errors import LevelheadError, UnknownNameError
+from levelhead.core.errors import LevelheadError, require_option
 from levelhead.data.lexicons.lexicon import lexicon
 from levelhead.data.prompts.counteracts import indefinite_article, load_counteracts_table
 
@@ -111,10 +111,8 @@ class Language:
     def __post_init__(self) -> None:
         if not 0 <= self.rho <= 1:
             raise LevelheadError(f"rho {self.rho} is out of range", hint="give a rho from 0 to 1")
-        if self.variant not in get_args(Variant):
-            raise UnknownNameError("variant", self.variant, get_args(Variant))
-        if self.words not in get_args(VocabularySize):
-            raise UnknownNameError("number of words", self.words, get_args(VocabularySize))
+        require_option("variant", self.variant, get_args(Variant))
+        require_option("number of words", self.words, get_args(VocabularySize))
 
     # -- words
 

@@ -109,6 +109,7 @@ def counterstereotype_command(
     """
     from levelhead.data.lexicons.published import resolve_lexicon
     from levelhead.explain.attention.counterstereotype import counterstereotype
+    from levelhead.explain.attention.head_groups import HeadGroups
     from levelhead.explain.attention.pair_sources import (
         counterstereotype_pairs,
         pairs_from_templates,
@@ -117,7 +118,7 @@ def counterstereotype_command(
 
     inference = Inference(seed=seed, resamples=resamples, permutations=permutations, level=level)
     loaded_map = read_head_map(heads)
-    biased, regular = split_by_sign(loaded_map)
+    head_groups = HeadGroups(*split_by_sign(loaded_map))
     text_pairs = (
         counterstereotype_pairs(pair_source)
         if frames is None
@@ -139,8 +140,7 @@ def counterstereotype_command(
         result = counterstereotype(
             lm,
             text_pairs,
-            biased=biased,
-            regular=regular,
+            head_groups,
             n=n,
             control_categories=_resolve_list(control_categories, ("colours", "sports")),
             placebo=None if placebo == "none" else placebo,

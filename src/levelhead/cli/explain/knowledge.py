@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, get_args
 
 import typer
 
@@ -24,6 +24,7 @@ from levelhead.cli.shared.options import (
 )
 from levelhead.cli.shared.output import write_result
 from levelhead.cli.shared.progress import show_progress
+from levelhead.core.errors import require_option
 from levelhead.core.run_context import Inference, RunContext
 
 if TYPE_CHECKING:
@@ -89,17 +90,19 @@ def knowledge_command(
     Zhang (2023): which group a model puts into a base prompt and into the same prompt after nine
     kinds of knowledge, each with interval, corrected p and verdict.
     """
-    from levelhead.explain.prompting.knowledge import knowledge
+    from levelhead.data.prompts.counteracts import OccupationSet
+    from levelhead.explain.prompting.knowledge import Verbalizer, knowledge
     from levelhead.measures.cloze.cloze import Cloze
+    from levelhead.measures.cloze.formatting import Form, Separator
     from levelhead.measures.cloze.prompts_base import KINDS
 
     cloze = Cloze(
-        prompts=prompts,  # type: ignore[arg-type]  # Cloze checks these
+        prompts=require_option("set of prompts", prompts, get_args(OccupationSet)),
         backgrounds=backgrounds,
         lexicon=lexicon,
         kinds=tuple(kinds or KINDS),
-        form=form,  # type: ignore[arg-type]
-        separator=separator,  # type: ignore[arg-type]
+        form=require_option("form", form, get_args(Form)),
+        separator=require_option("separator", separator, get_args(Separator)),
     )
     inference = Inference(seed=seed, resamples=resamples, level=level)
     lm = open_model(
@@ -115,7 +118,7 @@ def knowledge_command(
         result = knowledge(
             lm,
             cloze,
-            verbalizer=verbalizer,  # type: ignore[arg-type]
+            verbalizer=require_option("verbalizer", verbalizer, get_args(Verbalizer)),
             with_factorial=with_factorial,
             inference=inference,
             context=RunContext(store=store, threads=threads, progress=on_event),

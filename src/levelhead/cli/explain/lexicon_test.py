@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, get_args
 
 import typer
 
@@ -20,6 +20,7 @@ from levelhead.cli.shared.options import (
 )
 from levelhead.cli.shared.output import write_result
 from levelhead.cli.shared.progress import show_steps
+from levelhead.core.errors import require_option
 from levelhead.core.run_context import Inference
 
 if TYPE_CHECKING:
@@ -60,8 +61,9 @@ def lexicon_test_command(
     Tries every pair and every target, and lists those without a shown effect.
     """
     from levelhead.cli.explain.explain import read_head_map, split_by_sign
+    from levelhead.data.counterfactuals.templates import CarrierKind
     from levelhead.data.lexicons.published import resolve_lexicon
-    from levelhead.explain.lexicon_effects import lexicon_effects
+    from levelhead.explain.lexicon_effects import FrameOptions, lexicon_effects
     from levelhead.models.loading.load import load
 
     words = resolve_lexicon(file)
@@ -86,8 +88,9 @@ def lexicon_test_command(
             heads=sites,
             targets=targets,
             groups=group_pair,
-            carrier_kind=carrier_kind,  # type: ignore[arg-type]  # the frames check it
-            max_frames=max_frames,
+            frames=FrameOptions(
+                require_option("kind of target", carrier_kind, get_args(CarrierKind)), max_frames
+            ),
             inference=Inference(level=level),
             progress=lambda done, total: on_step("texts", done, total),
         )

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, get_args
 
 import typer
 
 from levelhead.cli.shared.options import AllowPickle, BatchSize, Device, Dtype, Model, Revision
 from levelhead.cli.shared.progress import show_steps
+from levelhead.core.errors import require_option
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -80,7 +81,7 @@ def project_command(
     from levelhead.data.counterfactuals.contrast_pairs import contrast_pairs, contrast_pairs_digest
     from levelhead.data.counterfactuals.held_out import fitted_words
     from levelhead.mitigate.projection import edit_points
-    from levelhead.mitigate.projection.subspace import drop_unreadable_pairs
+    from levelhead.mitigate.projection.subspace import drop_unreadable_pairs, parse_pooling
     from levelhead.models.edits.files import EditOrigin, save_edits
     from levelhead.models.export.save import prepare_new_folder
     from levelhead.models.loading.load import load
@@ -108,8 +109,8 @@ def project_command(
             lm.with_progress(lambda done, total: on_step("texts", done, total)),
             config,
             readable_pairs,
-            fit_on=fit_on,  # type: ignore[arg-type]  # project checks it
-            pooling=pooling,  # type: ignore[arg-type]  # so does reading
+            fit_on=require_option("way of fitting", fit_on, get_args(edit_points.FitOn)),
+            pooling=parse_pooling(pooling),
             centered=centered,
         )
     if output is not None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, get_args
 
 import typer
 
@@ -23,6 +23,7 @@ from levelhead.cli.shared.options import (
 )
 from levelhead.cli.shared.output import write_result
 from levelhead.cli.shared.progress import show_progress
+from levelhead.core.errors import require_option
 from levelhead.core.run_context import Inference, RunContext
 
 if TYPE_CHECKING:
@@ -79,11 +80,14 @@ def prompt_command(
     The prefix is chosen on half of the occupations, and its effect is reported once on the other
     half. Exit 2 if no prefix is recommended.
     """
+    from levelhead.data.prompts.counteracts import OccupationSet
     from levelhead.measures.cloze.cloze import Cloze
+    from levelhead.measures.cloze.formatting import Form
     from levelhead.mitigate.prompting.choose_prefix import select_prompt_prefix
+    from levelhead.mitigate.prompting.prefixes import PrefixGrid
     from levelhead.models.loading.load import load
 
-    cloze = Cloze(form=form, lexicon=lexicon)  # type: ignore[arg-type]  # Cloze checks it
+    cloze = Cloze(form=require_option("form", form, get_args(Form)), lexicon=lexicon)
     lm = load(
         model,
         revision=revision,
@@ -95,10 +99,9 @@ def prompt_command(
     with show_progress("prompts") as on_event:
         selection = select_prompt_prefix(
             lm,
-            prompts,  # type: ignore[arg-type]
+            require_option("choice", prompts, get_args(OccupationSet)),
             cloze=cloze,
-            prefix_sizes=tuple(prefix_sizes or (2, 4)),
-            candidates_per_size=candidates_per_size,
+            grid=PrefixGrid(tuple(prefix_sizes or (2, 4)), candidates_per_size),
             max_loss=max_loss,
             samples=samples,
             inference=Inference(seed=seed, resamples=resamples, level=level),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, get_args
 
 import typer
 
@@ -21,6 +21,7 @@ from levelhead.cli.shared.options import (
     check_output_path,
 )
 from levelhead.cli.shared.progress import show_progress
+from levelhead.core.errors import require_option
 from levelhead.core.run_context import Inference, RunContext
 
 if TYPE_CHECKING:
@@ -134,7 +135,14 @@ def select_edit_command(
     from pathlib import Path
 
     from levelhead.core.files import write_atomic
-    from levelhead.mitigate.selection.select_edit import select_edit
+    from levelhead.mitigate.selection.candidates import CandidateGrid, HeadRanking
+    from levelhead.mitigate.selection.select_edit import PairSource, select_edit
+    from levelhead.mitigate.selection.trial import UtilityLimit
+    from levelhead.mitigate.selection.user_task import (
+        BiasMeasureName,
+        TaskFiles,
+        UtilityMeasureName,
+    )
     from levelhead.models.edits.files import EditOrigin, save_edits
     from levelhead.models.export.save import prepare_new_folder
     from levelhead.models.loading.load import load, model_cache_folder
@@ -142,6 +150,18 @@ def select_edit_command(
     if output is not None:
         prepare_new_folder(Path(output))
     inference = Inference(seed=seed, resamples=resamples, level=level)
+    files = TaskFiles(
+        dev,
+        test,
+        bias_measure=require_option("gain", bias_measure, get_args(BiasMeasureName)),
+        utility_measure=require_option("price", utility_measure, get_args(UtilityMeasureName)),
+        text=text,
+        label=label,
+        labels=labels.split(",") if labels else None,
+        lexicon=lexicon,
+        groups=_parse_group_pair(groups),
+        control=control,
+    )
     lm = load(
         model,
         revision=revision,
@@ -153,22 +173,14 @@ def select_edit_command(
     with show_progress("queries") as on_event:
         selection, edits = select_edit(
             lm,
-            dev,
-            test,
-            bias_measure=bias_measure,  # type: ignore[arg-type]  # select_edit() checks all of these
-            utility_measure=utility_measure,  # type: ignore[arg-type]
-            min_utility_kept=min_utility_kept,
-            max_utility_loss=max_utility_loss,
-            text=text,
-            label=label,
-            labels=labels.split(",") if labels else None,
-            lexicon=lexicon,
-            groups=_parse_group_pair(groups),
-            control=control,
-            paper_rules=paper_rules,
-            head_ranking=head_ranking,  # type: ignore[arg-type]
+            files,
+            limit=UtilityLimit(min_utility_kept, max_utility_loss),
+            grid=CandidateGrid(
+                paper_rules,
+                require_option("way to rank heads", head_ranking, get_args(HeadRanking)),
+            ),
             n_pairs=n_pairs,
-            pair_source=pair_source,  # type: ignore[arg-type]
+            pair_source=require_option("kind of pairs", pair_source, get_args(PairSource)),
             inference=inference,
             context=RunContext(
                 store=store or str(model_cache_folder().parent / "readouts"),

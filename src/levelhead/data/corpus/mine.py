@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections import Counter
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from levelhead.core.canonical_json import to_canonical_json
 from levelhead.core.errors import LevelheadError
@@ -118,11 +118,12 @@ def mine_pieces(spec: FrozenDict) -> bytes:
     Args:
         spec: lexicon, groups, quota and pieces.
     """
-    matcher = _load_matcher(str(spec["lexicon"]), str(spec["lexicon_sha256"]), *spec["groups"])  # type: ignore[misc]
+    groups = cast("tuple[str, str]", spec["groups"])
+    matcher = _load_matcher(str(spec["lexicon"]), str(spec["lexicon_sha256"]), *groups)
     quota, counts, rows = int(str(spec["quota"])), Counter[str](), RowsByWord()
-    for piece in spec["pieces"]:  # type: ignore[union-attr]
+    for piece in cast("tuple[tuple[str, str, int, int], ...]", spec["pieces"]):
         pattern = build_text_pattern(matcher.vocabulary)
-        n_texts, piece_texts = read_matching_texts(CorpusPiece(*piece), pattern)  # type: ignore[misc]
+        n_texts, piece_texts = read_matching_texts(CorpusPiece(*piece), pattern)
         piece_counts, piece_rows = match_piece_texts(piece_texts, matcher, quota, rows)
         counts += piece_counts
         counts["texts"] += n_texts

@@ -15,7 +15,11 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
 import numpy as np
 
 from levelhead.core.canonical_json import content_hash
-from levelhead.core.errors import LevelheadError, NotMeasurableError, UnknownNameError
+from levelhead.core.errors import (
+    LevelheadError,
+    NotMeasurableError,
+    require_option,
+)
 from levelhead.data.counterfactuals.neutral_frames import (
     FRAMES,
     NAME_PHRASE,
@@ -110,8 +114,7 @@ def placebo_pairs(
     >>> placebo_pairs("number")[0].second
     'The rivers could be here.'
     """
-    if contrast not in get_args(Placebo):
-        raise UnknownNameError("placebo contrast", str(contrast), get_args(Placebo))
+    require_option("placebo contrast", contrast, get_args(Placebo))
     if contrast == "names":
         return _select_pairs(tuple(_pairs_within_groups(resolve_lexicon(lexicon))), n, seed)
     rows, (frames, phrase) = (

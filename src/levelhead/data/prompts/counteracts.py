@@ -12,7 +12,7 @@ from functools import cache
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 
-from levelhead.core.errors import LevelheadError, UnknownNameError
+from levelhead.core.errors import LevelheadError, require_option
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -65,8 +65,7 @@ def make_counteracts_prompts(
         seed: seed of the sampling.
     """
     for value, options in ((occupation_set, OccupationSet), (articles, ArticleStyle)):
-        if value not in get_args(options):
-            raise UnknownNameError("choice", str(value), get_args(options))
+        require_option("choice", value, get_args(options))
     groups_by_occupation = _occupations(occupation_set)
     for name, group in groups_by_occupation.items():
         other_occupations = [other for other, side in groups_by_occupation.items() if side != group]

@@ -29,8 +29,8 @@ from levelhead.explain.attention.changes import (
 from levelhead.explain.attention.head_groups import (
     HeadGroups,
     hash_counter_pairs,
-    make_head_groups,
     make_provenance,
+    validate_head_groups,
 )
 from levelhead.explain.attention.pairs import attribute_first, make_placebo_sentence, sample_pairs
 
@@ -42,7 +42,6 @@ if TYPE_CHECKING:
     from levelhead.data.lexicons.lexicon import Lexicon
     from levelhead.explain.attention.pairs import AnnotatedSentence, CounterPair, CounterPairs
     from levelhead.models.lm import LM
-    from levelhead.models.sites import Site
 
 WEIGHTINGS: tuple[Weighting, Weighting] = ("attention", "value-weighted")
 
@@ -75,9 +74,8 @@ class CounterStereotypeResult(Record):
 def counterstereotype(
     lm: LM,
     pairs: CounterPairs,
+    heads: HeadGroups,
     *,
-    biased: Sequence[Site],
-    regular: Sequence[Site],
     n: int = 500,
     control_categories: Sequence[str] = ("colours", "sports"),
     placebo: Lexicon | str | None = "gender-en",
@@ -91,8 +89,7 @@ def counterstereotype(
     Args:
         lm: the model, edited or not.
         pairs: sentences and their counterfactuals; see `levelhead.explain.attention.pairs`.
-        biased: heads with a positive score, `Site("head_out", layer, head)`.
-        regular: heads with a negative score.
+        heads: those with a positive score and those with a negative one.
         n: how many pairs are drawn, evenly over targets; the paper has 500.
         control_categories: kinds of targets that are left out, of
             `levelhead.explain.attention.pairs.CONTROL_CATEGORIES`.
@@ -100,7 +97,7 @@ def counterstereotype(
         inference: seed, resamples and level. The seed samples the pairs too.
         progress: is called with the number of texts read, and how many there are.
     """
-    heads = make_head_groups(lm, biased, regular)
+    validate_head_groups(lm, heads)
     words = None if placebo is None else resolve_lexicon(placebo)
     # A causal model's target sees earlier words only. Excluded before sampling, so that n pairs are
     # left to draw.

@@ -9,17 +9,15 @@ from levelhead.core.results import Provenance, Record
 from levelhead.explain.attention.attention_scores import find_word_columns, normalise_attention
 from levelhead.explain.attention.head_groups import (
     Group,
+    HeadGroups,
     hash_counter_pairs,
-    make_head_groups,
     make_provenance,
+    validate_head_groups,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from levelhead.explain.attention.pairs import CounterPair
     from levelhead.models.lm import LM
-    from levelhead.models.sites import Site
 
 
 class AttentionStrip(Record):
@@ -51,11 +49,9 @@ class AttentionExample(Record):
     provenance: Provenance
 
 
-def make_attention_example(
-    lm: LM, pair: CounterPair, *, biased: Sequence[Site], regular: Sequence[Site]
-) -> AttentionExample:
+def make_attention_example(lm: LM, pair: CounterPair, heads: HeadGroups) -> AttentionExample:
     """One sentence and its counterfactual in some heads, word by word (Figure 3)."""
-    heads = make_head_groups(lm, biased, regular)
+    validate_head_groups(lm, heads)
     strips, rows = [], []
     for sentence in (pair.original, pair.counter):
         word_columns = find_word_columns(lm, sentence)

@@ -24,10 +24,27 @@ EQUATION = "Yang et al. 2025, section 5.2"
 
 
 class HeadGroups(NamedTuple):
-    """The heads of both groups side by side."""
+    """Heads with a positive score and heads with a negative one, `Site("head_out", layer, head)`.
 
-    sites: tuple[Site, ...]
-    columns: dict[Group, tuple[int, ...]]
+    Their values stand side by side: those of biased heads first.
+    """
+
+    biased: Sequence[Site]
+    regular: Sequence[Site]
+
+    @property
+    def sites(self) -> tuple[Site, ...]:
+        """The heads of both groups."""
+        return (*self.biased, *self.regular)
+
+    @property
+    def columns(self) -> dict[Group, tuple[int, ...]]:
+        """The places of each group's heads in `sites`."""
+        split = len(self.biased)
+        return {
+            "biased": tuple(range(split)),
+            "regular": tuple(range(split, split + len(self.regular))),
+        }
 
     @property
     def as_json(self) -> dict[str, list[list[int]]]:
@@ -43,21 +60,15 @@ class HeadGroups(NamedTuple):
         return values[..., layers, [int(site.head or 0) for site in self.sites]]
 
 
-def make_head_groups(lm: LM, biased: Sequence[Site], regular: Sequence[Site]) -> HeadGroups:
-    """The heads of both groups, each in one group only."""
-    sites = (*biased, *regular)
-    for name, group_sites in (("biased", biased), ("regular", regular)):
+def validate_head_groups(lm: LM, heads: HeadGroups) -> None:
+    """Refuse a group without heads, and heads that the model lacks or that are named twice."""
+    for name, group_sites in heads._asdict().items():
         if not group_sites:
             raise NotMeasurableError(
                 f"there is no {name} head",
                 hint="give heads of both signs: the experiment compares them",
             )
-    validate_heads(lm, sites)
-    split = len(biased)
-    return HeadGroups(
-        sites,
-        {"biased": tuple(range(split)), "regular": tuple(range(split, len(sites)))},
-    )
+    validate_heads(lm, heads.sites)
 
 
 def validate_heads(lm: LM, sites: Sequence[Site]) -> tuple[Site, ...]:

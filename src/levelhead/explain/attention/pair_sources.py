@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypedDict
 
 from levelhead.core.errors import LevelheadError, NotMeasurableError
 from levelhead.core.files import file_hash
@@ -87,18 +87,29 @@ def pairs_from_mined(folder: str | os.PathLike[str]) -> CounterPairs:
     return _collect_pairs(pairs, ((path.name, file_hash(path)),))
 
 
-def _parse_mined_row(row: dict[str, object]) -> CounterPair | str:
+class _MinedRow(TypedDict):
+    """A line that `levelhead data mine` writes; words with their first and last character."""
+
+    id: str
+    text: str
+    twin: str
+    group: str
+    attribute: tuple[str, int, int]
+    targets: list[tuple[str, int, int]]
+
+
+def _parse_mined_row(row: _MinedRow) -> CounterPair | str:
     targets, attribute = row["targets"], row["attribute"]
     # Section 5.2 takes sentences with one attribute and one target; with two, the clusters overlap.
-    if len({str(word) for word, _, _ in targets}) != 1:  # type: ignore[attr-defined]
+    if len({str(word) for word, _, _ in targets}) != 1:
         return "it holds several targets"
     texts = str(row["text"]), str(row["twin"])
     return make_counter_pair(
         str(row["id"]),
         *texts,
         group=str(row["group"]),
-        attribute=str(attribute[0]),  # type: ignore[index]
-        target=str(targets[0][0]),  # type: ignore[index]
+        attribute=str(attribute[0]),
+        target=str(targets[0][0]),
     )
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, get_args
 
 from pydantic import Field
 
-from levelhead.core.errors import NotMeasurableError, UnknownNameError
+from levelhead.core.errors import NotMeasurableError, require_option
 from levelhead.core.results import DroppedItem, Estimate, Provenance, Record
 from levelhead.core.run_context import Inference, RunContext
 from levelhead.data.prompts.counteracts import make_factorial_prompts
@@ -103,8 +103,7 @@ def knowledge(
         context: store, threads, progress and cancellation.
     """
     cloze = cloze or Cloze()
-    if verbalizer not in get_args(Verbalizer):
-        raise UnknownNameError("verbalizer", verbalizer, get_args(Verbalizer))
+    require_option("verbalizer", verbalizer, get_args(Verbalizer))
     notes: tuple[str, ...] = ()
     prompt_set = cloze.prompts if isinstance(cloze.prompts, str) else None
     if verbalizer == "prevalence":

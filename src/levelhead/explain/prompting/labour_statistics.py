@@ -19,7 +19,7 @@ from levelhead.data.prompts.counteracts import load_counteracts_table
 from levelhead.explain.prompting.contrasts import with_95_level
 from levelhead.measures.cloze.prompts_base import BASE, PAPER
 from levelhead.measures.inference import estimate
-from levelhead.measures.metric import Metric
+from levelhead.measures.metric import Aggregate, Metric
 from levelhead.measures.reductions import take_resample
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ def regress_on_labour_shares(answers: BatteryResponses, inference: Inference) ->
 
     def estimate_regression(
         name: str,
-        aggregate: object,
+        aggregate: Aggregate,
         parity: float,
         unit: str,
         bound: float,
@@ -67,7 +67,7 @@ def regress_on_labour_shares(answers: BatteryResponses, inference: Inference) ->
             name=name,
             equation=f"{PAPER}, Table 1, as a regressor",
             per_item_values=lambda responses: responses.values,
-            aggregate=aggregate,  # type: ignore[arg-type]
+            aggregate=aggregate,
             unit=unit,
             low=-bound,
             high=bound,
@@ -123,7 +123,8 @@ def _slope_verdict(slope: Estimate) -> TrackingVerdict:
     if low > 0 and high < 1:
         return "understates"
     # The whole interval must be near: a wide interval that contains 1 is no evidence of tracking.
-    for verdict, value in (("tracks", 1.0), ("not related", 0.0)):
+    exact_values: dict[TrackingVerdict, float] = {"tracks": 1.0, "not related": 0.0}
+    for verdict, value in exact_values.items():
         if value - TOLERANCE <= low <= value <= high <= value + TOLERANCE:
-            return verdict  # type: ignore[return-value]
+            return verdict
     return "undecided"

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, ClassVar, NamedTuple, final
 import torch
 
 from levelhead.models.edits.base import Edit, HeadScale
-from levelhead.models.sites import Site
+from levelhead.models.sites import Site, Stream
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -29,10 +29,12 @@ class AblationVariant(NamedTuple):
         return tuple(tuple(site) for site in self.sites), self.factor
 
     @classmethod
-    def from_json(cls, values: Sequence[object]) -> AblationVariant:
+    def from_json(
+        cls, values: tuple[Sequence[tuple[Stream, int, int | None]], float | None]
+    ) -> AblationVariant:
         """Back from plain JSON."""
         sites, factor = values
-        return cls(tuple(Site(*site) for site in sites), factor)  # type: ignore[attr-defined,arg-type]
+        return cls(tuple(Site(*site) for site in sites), factor)
 
     def make_edit(self, means: Mapping[Site, torch.Tensor]) -> Edit:
         """What is done to the model."""

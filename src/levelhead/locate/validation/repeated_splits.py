@@ -7,8 +7,9 @@ half, is reported as median and range over many splits of the same items.
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import dataclass
 from itertools import combinations
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, final
 
 import numpy as np
 import torch
@@ -81,14 +82,24 @@ class SplitStability(Record):
     """What it is measured by."""
 
 
+@final
+@dataclass(frozen=True)
+class RepeatedSplitConfig:
+    """How often items are split and by what, and how many heads are chosen on each find half."""
+
+    n_splits: int = 20
+    split_by: SplitBy = "words"
+    """Words, or contexts."""
+    k: int = 3
+    """Heads that are masked together."""
+
+
 def repeat_splits(
     lm: LM,
     measure: Measure,
     responses: Responses,
     *,
-    k: int = 3,
-    n_splits: int = 20,
-    split_by: SplitBy = "words",
+    config: RepeatedSplitConfig = RepeatedSplitConfig(),
     sign: int = 1,
     ablation_responses: AblationResponses | None = None,
     inference: Inference = Inference(),
@@ -100,16 +111,15 @@ def repeat_splits(
         lm: the model.
         measure: what is located.
         responses: of all items.
-        k: heads that are masked together.
-        n_splits: how many.
-        split_by: words, or contexts.
+        config: splits and choice.
         sign: which way is bias, fixed on all items: one split's sign would only add noise.
         ablation_responses: the model without each head, with answers by block where contexts are
             split; for the rank correlation.
         inference: seed.
         context: store, threads, progress and cancellation.
     """
-    if not sign or split_by == "none":
+    n_splits, k = config.n_splits, config.k
+    if not sign or config.split_by == "none":
         raise NotMeasurableError(
             f"nothing can be confirmed: {'no halves' if sign else 'sign undetermined'}",
             hint="give a sign, and enough words or contexts for two halves",
@@ -117,7 +127,7 @@ def repeat_splits(
     if n_splits < 2:
         raise LevelheadError("one split is no repetition", hint="give at least two")
     item_splits = [
-        split_items(measure, responses, split_by=split_by, seed=inference.seed + i)
+        split_items(measure, responses, split_by=config.split_by, seed=inference.seed + i)
         for i in range(n_splits)
     ]
     answer_index = index_answers(lm, measure, responses)

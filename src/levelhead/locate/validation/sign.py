@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal
 
-from levelhead.core.errors import UnknownNameError
+from levelhead.core.errors import require_option
 from levelhead.locate.head_map import BiasSign
 
 if TYPE_CHECKING:
@@ -28,8 +28,7 @@ def determine_bias_sign(
         estimate: its value there.
         bias_direction: "+" or "-" says it beforehand, which every result states.
     """
-    if bias_direction not in ("auto", "+", "-"):
-        raise UnknownNameError("bias direction", str(bias_direction), ("auto", "+", "-"))
+    require_option("bias direction", bias_direction, ("auto", "+", "-"))
     parity = metric.parity
     value_text = f"{estimate.value:.3g} {estimate.interval} on the find half"
     if bias_direction != "auto":

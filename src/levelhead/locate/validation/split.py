@@ -12,7 +12,11 @@ from typing import TYPE_CHECKING, Literal, final
 
 import torch
 
-from levelhead.core.errors import LevelheadError, NotMeasurableError, UnknownNameError
+from levelhead.core.errors import (
+    LevelheadError,
+    NotMeasurableError,
+    require_option,
+)
 from levelhead.measures.embedding.seat import surroundings_hash
 
 if TYPE_CHECKING:
@@ -135,8 +139,7 @@ def split_items(
         split_by: "words", "contexts", "none"; "auto" chooses.
         seed: another seed, another split.
     """
-    if split_by not in ("auto", *CLAIM_OF_SPLIT):
-        raise UnknownNameError("split", str(split_by), ("auto", *CLAIM_OF_SPLIT))
+    require_option("split", split_by, ("auto", *CLAIM_OF_SPLIT))
     if split_by == "none":
         return ItemSplit("none", seed, SplitHalf(), SplitHalf())
     sampled = measure.select_sampled(responses)

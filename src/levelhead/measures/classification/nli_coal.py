@@ -169,7 +169,7 @@ class NliCoal(Measure):
         responses, notes = response_sets[0], []
         shares = []
         for part, name in SHARE_NAMES.items():
-            part_responses = responses.select(lambda item, part=part: item.group == part)  # type: ignore[misc]
+            part_responses = responses.select_where("group", part)
             values = _decided(part_responses)
             share = replace(
                 self.get_metric("nli_coal"),

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal, TypeVar, cast, final, get_a
 
 import torch
 
-from levelhead.core.errors import LevelheadError, NotMeasurableError
+from levelhead.core.errors import LevelheadError, NotMeasurableError, require_option
 from levelhead.core.frozen import FrozenDict
 from levelhead.core.results import Interval
 from levelhead.data.catalog.datasets import dataset
@@ -26,7 +26,6 @@ from levelhead.measures.base import (
     Extras,
     Measure,
     RequiredHead,
-    check_option,
     forbid_unused_options,
     hash_items,
 )
@@ -99,7 +98,7 @@ class Nli(Measure):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_option(self.source, get_args(Source), "source")
+        require_option("source", self.source, get_args(Source))
         if self.pairs is not None:
             forbid_unused_options(self, ("source",), "pairs of your own")
         if not 0 < self.tau < 1:
@@ -426,7 +425,7 @@ def resolve_label_order(lm: LM, labels: tuple[str, ...] | None) -> tuple[str, ..
 
 def class_probabilities(responses: Responses) -> torch.Tensor:
     """`[pairs, 3]` probabilities of entailment, neutral and contradiction, in this order."""
-    order = cast("list[str]", list(responses.metadata["labels"]))  # type: ignore[arg-type]
+    order = cast("tuple[str, ...]", responses.metadata["labels"])
     p = responses.values[:, 0, [order.index(label) for label in NLI_LABELS]].exp()
     require_decisions(p)
     return p

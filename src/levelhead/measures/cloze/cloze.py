@@ -179,7 +179,7 @@ class Cloze(PromptMeasure):
         for kind in dict.fromkeys(item.kind for item in items if item.kind != BASE):
             # Kinds are estimated separately, because they have different backgrounds to resample.
             keep = torch.tensor([item.kind == kind for item in items])
-            part = responses.select(lambda item, kind=kind: item.kind == kind)  # type: ignore[misc]
+            part = responses.select_where("kind", kind)
             design = part.design(crossed_factors(part), grouped=primary.name != "cloze_relative")
             try:
                 estimates.append(

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, ClassVar, get_args
 
 import torch
 
-from levelhead.core.errors import LevelheadError, NotMeasurableError
+from levelhead.core.errors import LevelheadError, NotMeasurableError, require_option
 from levelhead.data.lexicons.lexicon import Lexicon, TermKind
 from levelhead.data.lexicons.published import resolve_lexicon
 from levelhead.data.prompts.counteracts import (
@@ -22,7 +22,6 @@ from levelhead.data.prompts.counteracts import (
 from levelhead.measures.base import (
     Measure,
     RequiredHead,
-    check_option,
     forbid_unused_options,
     hash_items,
 )
@@ -73,15 +72,15 @@ class PromptMeasure(Measure):
     def __post_init__(self) -> None:
         super().__post_init__()
         if isinstance(self.prompts, str):
-            check_option(self.prompts, get_args(OccupationSet), "set of prompts")
-        check_option(self.form, get_args(Form), "form")
-        check_option(self.separator, get_args(Separator), "separator")
+            require_option("set of prompts", self.prompts, get_args(OccupationSet))
+        require_option("form", self.form, get_args(Form))
+        require_option("separator", self.separator, get_args(Separator))
         if self.words is not None:
             forbid_unused_options(self, ("kinds",), "words of your own")
         if not self.kinds:
             raise LevelheadError("no kind of words", hint="give at least one")
         for kind in self.kinds:
-            check_option(kind, get_args(TermKind), "kind of words")
+            require_option("kind of words", kind, get_args(TermKind))
         if self.backgrounds is not None and not isinstance(self.prompts, str):
             raise LevelheadError(
                 "backgrounds are sampled for the published prompts only",

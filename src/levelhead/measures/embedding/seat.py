@@ -18,7 +18,7 @@ import numpy as np
 import torch
 
 from levelhead.core.canonical_json import content_hash
-from levelhead.core.errors import LevelheadError, NotMeasurableError
+from levelhead.core.errors import LevelheadError, NotMeasurableError, require_option
 from levelhead.core.frozen import FrozenDict
 from levelhead.core.run_context import Inference
 from levelhead.data.catalog.datasets import dataset
@@ -39,7 +39,6 @@ from levelhead.measures.base import (
     Extras,
     Measure,
     RequiredHead,
-    check_option,
     check_positive,
     forbid_unused_options,
 )
@@ -153,12 +152,12 @@ class Seat(Measure):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_option(self.contexts, get_args(ContextSource), "contexts")
+        require_option("contexts", self.contexts, get_args(ContextSource))
         check_positive(self.contexts_per_word, "contexts_per_word")
         if self.pooling is not None:
-            check_option(self.pooling, get_args(Pooling), "pooling")
+            require_option("pooling", self.pooling, get_args(Pooling))
         if self.weat_test is not None:
-            check_option(self.weat_test, tuple(WEAT_TESTS), "WEAT test")
+            require_option("WEAT test", self.weat_test, tuple(WEAT_TESTS))
         if not self.uses_sentences and self.pooling is not None:
             raise LevelheadError(
                 "pooling is of sentences", hint="give sentence_test or weat_test, too"

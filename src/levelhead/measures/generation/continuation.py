@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal, final, get_args
 
 import torch
 
-from levelhead.core.errors import LevelheadError, NotMeasurableError
+from levelhead.core.errors import LevelheadError, NotMeasurableError, require_option
 from levelhead.core.frozen import FrozenDict
 from levelhead.data.lexicons.lexicon import Lexicon
 from levelhead.data.lexicons.published import resolve_lexicon
@@ -22,7 +22,7 @@ from levelhead.data.prompts.counteracts import (
     make_counteracts_prompts,
 )
 from levelhead.data.tokenize import fold_case
-from levelhead.measures.base import Measure, RequiredHead, check_option, check_positive, hash_items
+from levelhead.measures.base import Measure, RequiredHead, check_positive, hash_items
 from levelhead.measures.cloze.prompts_base import BASE
 from levelhead.measures.items import MeasureItem, QuerySet
 from levelhead.measures.metric import Metric, all_or_none_interval
@@ -84,8 +84,8 @@ class Continuation(Measure):
     def __post_init__(self) -> None:
         super().__post_init__()
         if isinstance(self.prompts, str):
-            check_option(self.prompts, get_args(OccupationSet), "set of prompts")
-        check_option(self.counting_rule, get_args(CountingRule), "counting rule")
+            require_option("set of prompts", self.prompts, get_args(OccupationSet))
+        require_option("counting rule", self.counting_rule, get_args(CountingRule))
         check_positive(self.k, "k")
         if self.template.count(OCCUPATION) != 1:
             raise LevelheadError(

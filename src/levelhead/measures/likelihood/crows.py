@@ -15,14 +15,14 @@ from typing import TYPE_CHECKING, ClassVar, Literal, final, get_args
 
 import torch
 
-from levelhead.core.errors import LevelheadError, NotMeasurableError
+from levelhead.core.errors import LevelheadError, NotMeasurableError, require_option
 from levelhead.core.frozen import FrozenDict
 from levelhead.core.results import Estimate
 from levelhead.core.run_context import Inference
 from levelhead.data.catalog.datasets import dataset
 from levelhead.data.lint import lint
 from levelhead.data.records import MinimalPair
-from levelhead.measures.base import Extras, Measure, RequiredHead, check_option, hash_items
+from levelhead.measures.base import Extras, Measure, RequiredHead, hash_items
 from levelhead.measures.inference import holm_corrected
 from levelhead.measures.items import MeasureItem, QuerySet
 from levelhead.measures.likelihood.frequency_control import (
@@ -103,7 +103,7 @@ class Crows(Measure):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_option(self.protocol, get_args(Protocol), "protocol")
+        require_option("protocol", self.protocol, get_args(Protocol))
 
     @cached_property
     def items(self) -> tuple[MinimalPair, ...]:
@@ -113,7 +113,7 @@ class Crows(Measure):
             rows = dataset("crows-pairs").items("all")
             pairs = tuple(item for item in rows if isinstance(item, MinimalPair))
         if self.bias is not None:
-            check_option(self.bias, tuple(sorted({item.bias for item in pairs})), "bias type")
+            require_option("bias type", self.bias, {item.bias for item in pairs})
         return tuple(item for item in pairs if self.bias in (None, item.bias))
 
     @property

@@ -12,12 +12,17 @@ from typing import TYPE_CHECKING, ClassVar, Literal, cast, final, get_args
 
 import torch
 
-from levelhead.core.errors import LevelheadError, NotMeasurableError, UnknownNameError
+from levelhead.core.errors import (
+    LevelheadError,
+    NotMeasurableError,
+    UnknownNameError,
+    require_option,
+)
 from levelhead.core.frozen import FrozenDict
 from levelhead.data.catalog.datasets import dataset
 from levelhead.data.lexicons.lexicon import TargetFamily
 from levelhead.data.lexicons.published import GroupTemplate, load_kurita
-from levelhead.measures.base import Measure, RequiredHead, check_option, hash_items
+from levelhead.measures.base import Measure, RequiredHead, hash_items
 from levelhead.measures.items import MeasureItem, QuerySet
 from levelhead.measures.metric import Metric, short_list_interval
 from levelhead.measures.reductions import (
@@ -72,7 +77,7 @@ class Lpbs(Measure):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_option(self.pool, get_args(Pool), "pool")
+        require_option("pool", self.pool, get_args(Pool))
 
     def specification_options(self, lm: LM) -> Mapping[str, Sequence[object]]:
         """Alternatives: each template alone, and the spread of rows or of words."""

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, ClassVar, Literal, final, get_args
 
 import torch
 
-from levelhead.core.errors import NotMeasurableError
+from levelhead.core.errors import NotMeasurableError, require_option
 from levelhead.core.frozen import FrozenDict
 from levelhead.data.catalog.datasets import dataset
 from levelhead.data.lint import lint
 from levelhead.data.records import StereoSetItem
-from levelhead.measures.base import Extras, Measure, RequiredHead, check_option, hash_items
+from levelhead.measures.base import Extras, Measure, RequiredHead, hash_items
 from levelhead.measures.items import MeasureItem, QuerySet
 from levelhead.measures.metric import Metric, all_or_none_interval
 from levelhead.measures.reductions import take_resample
@@ -91,8 +91,8 @@ class StereoSet(Measure):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_option(self.kind, get_args(Kind), "kind")
-        check_option(self.ties, get_args(Ties), "way to count ties")
+        require_option("kind", self.kind, get_args(Kind))
+        require_option("way to count ties", self.ties, get_args(Ties))
 
     # -- items
 
@@ -104,9 +104,7 @@ class StereoSet(Measure):
             rows = dataset("stereoset").items("dev")
             associations = tuple(item for item in rows if isinstance(item, StereoSetItem))
         if self.bias is not None:
-            check_option(
-                self.bias, tuple(sorted({item.bias for item in associations})), "bias type"
-            )
+            require_option("bias type", self.bias, {item.bias for item in associations})
         return tuple(
             item
             for item in associations

@@ -9,10 +9,11 @@ from abc import abstractmethod
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar, Literal, final, get_args
 
+from levelhead.core.errors import require_option
 from levelhead.core.frozen import FrozenDict
 from levelhead.core.run_context import Inference
 from levelhead.data.records import TwinTriple
-from levelhead.measures.base import Extras, RequiredHead, check_option
+from levelhead.measures.base import Extras, RequiredHead
 from levelhead.measures.items import QuerySet
 from levelhead.measures.metric import Metric
 from levelhead.measures.next_sentence.twin_triples import FACTORS, PAPER, SWAPPED, TwinTripleMeasure
@@ -151,7 +152,7 @@ class Strength(PreferenceMeasure):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_option(self.scale, get_args(Scale), "scale")
+        require_option("scale", self.scale, get_args(Scale))
 
     @property
     def unit(self) -> str:

@@ -11,14 +11,14 @@ from functools import cache, cached_property
 from itertools import chain
 from typing import TYPE_CHECKING, ClassVar, Literal, get_args
 
-from levelhead.core.errors import LevelheadError, NotMeasurableError
+from levelhead.core.errors import LevelheadError, NotMeasurableError, require_option
 from levelhead.core.run_context import Inference
 from levelhead.data.catalog.datasets import dataset
 from levelhead.data.lexicons.lexicon import lexicon
 from levelhead.data.lint import lint
 from levelhead.data.records import TwinTriple
 from levelhead.data.tokenize import fold_case, tokenize_words
-from levelhead.measures.base import Measure, check_option, hash_items
+from levelhead.measures.base import Measure, hash_items
 from levelhead.measures.items import MeasureItem
 from levelhead.measures.metric import Metric
 from levelhead.measures.reductions import Reduction, Rounding, make_top_mean, tail_size
@@ -56,9 +56,9 @@ class TwinTripleMeasure(Measure):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_option(self.part, get_args(Part), "part")
-        check_option(self.rounding, get_args(Rounding), "rounding")
-        check_option(self.units, get_args(Units), "units")
+        require_option("part", self.part, get_args(Part))
+        require_option("rounding", self.rounding, get_args(Rounding))
+        require_option("units", self.units, get_args(Units))
         # Called only for its check of the share and the rounding.
         tail_size(10**6, self.top, self.rounding)
         if self.triples is not None and self.part != "all":
@@ -142,7 +142,7 @@ class TwinTripleMeasure(Measure):
         names = tuple(unflagged.groups)
         for group in names:
             try:
-                part = unflagged.select(lambda item, group=group: item.group == group)  # type: ignore[misc]
+                part = unflagged.select_where("group", group)
                 estimates.append(
                     self.estimate_metric(
                         part, metric, inference, f"{metric.name}, {group} originals"

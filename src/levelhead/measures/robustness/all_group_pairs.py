@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import fields, replace
+from dataclasses import fields
 from itertools import combinations
 from typing import TYPE_CHECKING
 
@@ -35,4 +35,4 @@ def all_group_pairs(measure: Measure, groups: Sequence[str] | None = None) -> tu
     selected = lexicon.groups if groups is None else groups
     if len(selected) < 2:
         raise LevelheadError("there are no two groups", hint="name at least two")
-    return tuple(replace(measure, groups=pair) for pair in combinations(selected, 2))  # type: ignore[call-arg]
+    return tuple(measure.with_options(groups=pair) for pair in combinations(selected, 2))

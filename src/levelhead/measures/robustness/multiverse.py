@@ -12,7 +12,6 @@ from __future__ import annotations
 import hashlib
 import math
 from collections import defaultdict
-from dataclasses import replace
 from itertools import product
 from statistics import median
 from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
@@ -192,7 +191,7 @@ def _generate_variants(measure: Measure, lm: LM) -> Iterator[_NamedMeasure]:
         if options == current:
             continue
         try:
-            variant = replace(measure, **options)  # type: ignore[arg-type]  # its own options
+            variant = measure.with_options(**options)
         except LevelheadError:
             # Options that exclude each other are no specification.
             continue

@@ -183,7 +183,7 @@ class Accuracy(Measure):
         accuracy = self.get_metric("accuracy")
         # Overall accuracy can hide an edit that breaks one class only.
         for label in responses.groups:
-            label_responses = responses.select(lambda item, label=label: item.group == label)  # type: ignore[misc]
+            label_responses = responses.select_where("group", label)
             try:
                 estimates.append(
                     self.estimate_metric(label_responses, accuracy, inference, f"label: {label}")
@@ -202,7 +202,7 @@ def _probabilities(responses: Responses) -> torch.Tensor:
 
 def _true_classes(responses: Responses) -> torch.Tensor:
     """`[texts]` index of each text's label."""
-    classes = cast("list[str]", list(responses.metadata["classes"]))  # type: ignore[arg-type]
+    classes = cast("tuple[str, ...]", responses.metadata["classes"])
     return torch.tensor([classes.index(item.group) for item in responses.items])
 
 

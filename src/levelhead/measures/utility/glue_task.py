@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
     from levelhead.core.run_context import Inference
     from levelhead.data.tasks import Example, TaskSpec
+    from levelhead.measures.items import QueryKind
     from levelhead.measures.responses import Responses
     from levelhead.models.edits.base import Edit
     from levelhead.models.lm import LM
@@ -113,8 +114,9 @@ class GlueTask(Measure):
             items.append(
                 MeasureItem(example.id, (query,), (fold_case(query[0]),), kind=example.label)
             )
-        metadata, query_kind = FrozenDict({"labels": list(order)}), "classify" if order else "rate"
-        return (QuerySet(query_kind, FrozenDict({}), ("texts",), tuple(items), metadata=metadata),)  # type: ignore[arg-type]
+        metadata = FrozenDict({"labels": list(order)})
+        query_kind: QueryKind = "classify" if order else "rate"
+        return (QuerySet(query_kind, FrozenDict({}), ("texts",), tuple(items), metadata=metadata),)
 
     def _predicts_score(self, lm: LM) -> bool:
         """Whether the task is a regression; raises an error if the model is a classifier."""
@@ -205,7 +207,7 @@ class GlueTask(Measure):
 
     def _probabilities(self, responses: Responses) -> torch.Tensor:
         """`[texts, classes]` probabilities, in the task's order of classes."""
-        order = cast("list[str]", list(responses.metadata["labels"]))  # type: ignore[arg-type]
+        order = cast("tuple[str, ...]", responses.metadata["labels"])
         p = responses.values[:, 0, [order.index(label) for label in self.spec.labels]].exp()
         require_decisions(p)
         return p

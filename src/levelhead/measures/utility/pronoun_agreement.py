@@ -10,13 +10,13 @@ the people of one group.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, ClassVar, cast, final, get_args
 
 import numpy as np
 import torch
 
-from levelhead.core.errors import LevelheadError, NotMeasurableError
+from levelhead.core.errors import LevelheadError, NotMeasurableError, require_option
 from levelhead.core.frozen import FrozenDict
 from levelhead.data.lexicons.lexicon import Lexicon
 from levelhead.data.lexicons.published import resolve_lexicon
@@ -29,7 +29,7 @@ from levelhead.data.prompts.pronoun_agreement import (
     agreement_source_hashes,
     load_agreement_sentences,
 )
-from levelhead.measures.base import Extras, Measure, RequiredHead, check_option, hash_items
+from levelhead.measures.base import Extras, Measure, RequiredHead, hash_items
 from levelhead.measures.inference import estimate
 from levelhead.measures.items import MeasureItem, QuerySet
 from levelhead.measures.metric import Metric, scale_interval
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
     from levelhead.core.results import Estimate, Interval
     from levelhead.core.run_context import Inference
-    from levelhead.measures.items import QueryArgs
+    from levelhead.measures.items import ItemField, QueryArgs
     from levelhead.measures.responses import Responses
     from levelhead.models.lm import LM
     from levelhead.stats.designs import Design
@@ -83,7 +83,7 @@ class PronounAgreement(Measure):
     def __post_init__(self) -> None:
         super().__post_init__()
         for source in self.sources:
-            check_option(source, SOURCES, "source")
+            require_option("source", source, SOURCES)
         if self.texts is None and not self.sources:
             raise LevelheadError("there is no source", hint=f"name some of {', '.join(SOURCES)}")
 
@@ -162,14 +162,15 @@ class PronounAgreement(Measure):
                 for reason, count in agreement.left_out
                 if count
             ]
-        shared_fields = {
-            "factors": ("sentences",),
-            "items": items,
-            "notes": tuple(notes),
-            "population": len(items) + self._n_left_out or None,
-        }
+        make_query_set = partial(
+            QuerySet,
+            factors=("sentences",),
+            items=items,
+            notes=tuple(notes),
+            population=len(items) + self._n_left_out or None,
+        )
         if causal:
-            return (QuerySet("score", FrozenDict({}), **shared_fields),)  # type: ignore[arg-type]
+            return (make_query_set("score", FrozenDict({})),)
         # One query scores all pronouns of all sentences; each sentence's two columns are looked up.
         words = sorted(
             {
@@ -186,7 +187,7 @@ class PronounAgreement(Measure):
             for sentence in self.items
         }
         metadata = FrozenDict({"columns": columns})
-        return (QuerySet("fill", FrozenDict({"words": words}), metadata=metadata, **shared_fields),)  # type: ignore[arg-type]
+        return (make_query_set("fill", FrozenDict({"words": words}), metadata=metadata),)
 
     def design(self, responses: Responses, metric: Metric) -> Design:
         """Sentences are sampled, with their versions for both groups."""
@@ -234,11 +235,12 @@ class PronounAgreement(Measure):
         responses = response_sets[0]
         estimates: list[Estimate] = []
         notes: list[str] = []
+        parts: list[tuple[str, ItemField, str]]
         parts = [(f"group: {name}", "group", name) for name in responses.groups]
         kinds = dict.fromkeys(item.kind for item in responses.items)
         parts += [(f"source: {name}", "kind", name) for name in kinds] if len(kinds) > 1 else []
         for label, field, name in parts:
-            part_responses = responses.select(lambda item, f=field, n=name: getattr(item, f) == n)  # type: ignore[misc]
+            part_responses = responses.select_where(field, name)
             primary = self.primary_metric
             try:
                 values, design = (

@@ -129,7 +129,7 @@ class SnliAccuracy(Measure):
         accuracy = self.get_metric("snli")
         # Overall accuracy can hide an edit that moves errors from one label to another.
         for label in responses.groups:
-            label_responses = responses.select(lambda item, label=label: item.group == label)  # type: ignore[misc]
+            label_responses = responses.select_where("group", label)
             values = accuracy.per_item_values(label_responses)
             constant = float(values.min()) == float(values.max())
             # All or none right: resampling would give an interval without width.

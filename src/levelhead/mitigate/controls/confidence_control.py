@@ -23,14 +23,13 @@ from levelhead.core.errors import NotMeasurableError
 from levelhead.core.results import DroppedItem, Estimate, PValue, Record
 from levelhead.core.run_context import Inference
 from levelhead.mitigate.controls.placebo_test import placebo_p_value, single_effect
-from levelhead.mitigate.evaluation.gain import bias_aggregate, keep_common_items, resample_paired
+from levelhead.mitigate.evaluation.gain import bias_aggregate, resample_paired
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from levelhead.measures.base import Measure
     from levelhead.measures.metric import Metric
     from levelhead.measures.responses import Responses
+    from levelhead.mitigate.controls.placebo_test import PlaceboResponses
 
 # Rounding of low-precision models makes the sum of two class probabilities miss 1.
 SUMS_TO_ONE = 1e-3
@@ -100,9 +99,7 @@ def match_moments(base: Responses, edited: Responses) -> Responses:
 
 def run_confidence_control(
     measure: Measure,
-    base: Responses,
-    edited: Responses,
-    placebos: Sequence[Responses] = (),
+    responses: PlaceboResponses,
     *,
     inference: Inference = Inference(),
     metric: str | None = None,
@@ -112,17 +109,14 @@ def run_confidence_control(
 
     Args:
         measure: of bias, from log-probabilities of two classes.
-        base: what the model said.
-        edited: what the edited model said.
-        placebos: what the model said with placebo edits, each of which is compared with the base
-            at a temperature of its own.
+        responses: what the model said by itself, with the edit, and with placebo edits, each of
+            which is compared with the base at a temperature of its own.
         inference: seed and level.
         metric: another formula of the measure than its primary metric.
         n_resamples: of the units; by default those of `inference`, at most 999.
     """
     formula = measure.primary_metric if metric is None else measure.get_metric(metric)
-    all_responses, dropped = keep_common_items([base, edited, *placebos])
-    before, after, *placebo_responses = all_responses
+    (before, after, *placebo_responses), dropped = responses.keep_common_items()
     temperature = fit_temperature(before, after)
     # Fitted once and then held fixed: intervals do not include the temperature's uncertainty.
     base_at_temperature = apply_temperature(before, temperature)
@@ -166,13 +160,13 @@ def run_confidence_control(
         p = placebo_p_value(
             value,
             [
-                _gain_over_temperature(measure, formula, before, responses)
-                for responses in placebo_responses
+                _gain_over_temperature(measure, formula, before, placebo)
+                for placebo in placebo_responses
             ],
         )
     return ConfidenceControl(
         measure=measure.name,
-        confidence=tuple(float(_log_odds(responses).abs().mean()) for responses in (before, after)),  # type: ignore[arg-type]
+        confidence=(_mean_confidence(before), _mean_confidence(after)),
         temperature=temperature,
         gain_from_temperature=single_effect(temperature_effects, "gain of tempering", formula.unit)
         if has_effect[1]
@@ -185,6 +179,10 @@ def run_confidence_control(
         and (p is None or p.value <= 1 - inference.level + 1e-12),
         dropped=dropped,
     )
+
+
+def _mean_confidence(responses: Responses) -> float:
+    return float(_log_odds(responses).abs().mean())
 
 
 def _gain_over_temperature(

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, NamedTuple, final
 
 import numpy as np
 from pydantic import Field
@@ -26,6 +27,7 @@ from levelhead.mitigate.controls.placebo_edits import (
 from levelhead.mitigate.controls.placebo_test import (
     MIN_PLACEBOS,
     Outcome,
+    PlaceboResponses,
     PlaceboTest,
     require_placebos,
     run_placebo_test,
@@ -120,17 +122,35 @@ class PlaceboReport(Record):
         return tuple(notes)
 
 
+class ChosenSetting(NamedTuple):
+    """A setting that is tested, by its name."""
+
+    variant: str
+    edits: tuple[Projection, ...]
+    n_candidates: int = 1
+    """Of how many settings it was chosen as the best; p is corrected for it."""
+
+
+@final
+@dataclass(frozen=True)
+class PlaceboConfig:
+    """How many placebo edits there are, and what they are made from."""
+
+    n_placebos: int = MIN_PLACEBOS
+    min_placebos: int = MIN_PLACEBOS
+    """Smallest number of placebos for a test."""
+    other_contrasts: Sequence[Sequence[ContrastPair]] | None = None
+    """Pairs with other contrasts; by default tense, number and two words of one group, in
+    English."""
+
+
 def evaluate_with_placebos(
     lm: LM,
     measure: Measure,
-    edits: tuple[Projection, ...],
+    setting: ChosenSetting,
     pairs: Sequence[ContrastPair],
     *,
-    variant: str,
-    other_contrasts: Sequence[Sequence[ContrastPair]] | None = None,
-    n_candidates: int = 1,
-    n_placebos: int = MIN_PLACEBOS,
-    min_placebos: int = MIN_PLACEBOS,
+    placebos: PlaceboConfig = PlaceboConfig(),
     inference: Inference,
     context: RunContext = RunContext(),
 ) -> PlaceboReport:
@@ -139,18 +159,14 @@ def evaluate_with_placebos(
     Args:
         lm: the unedited model.
         measure: of bias, on items that the edits were not chosen on.
-        edits: a setting's.
+        setting: its edits are tested.
         pairs: that they were fitted on; their texts are paired again within each side.
-        variant: its name.
-        other_contrasts: pairs with other contrasts, for the placebos; by default tense, number and
-            two words of one group, in English.
-        n_candidates: of how many settings it was chosen as the best; p is corrected for it.
-        n_placebos: placebos.
-        min_placebos: smallest number of placebos for a test.
+        placebos: number and contrasts of the placebos.
         inference: seed, resamples and level.
         context: store, threads, progress and cancellation.
     """
-    require_placebos(n_placebos, min_placebos)
+    variant, edits, n_candidates = setting
+    require_placebos(placebos.n_placebos, placebos.min_placebos)
     for edit in edits:
         if not isinstance(edit, Projection):
             raise LevelheadError(
@@ -165,10 +181,10 @@ def evaluate_with_placebos(
         {site: rows[half::2] for site, rows in site_activations.items()} for half in (0, 1)
     )
     pools = contrast_differences(
-        lm, pairs, sites, other_contrasts=other_contrasts, seed=inference.seed
+        lm, pairs, sites, other_contrasts=placebos.other_contrasts, seed=inference.seed
     )
     placebo_sets = make_placebos(
-        edits, pools, matching_activations, n_placebos=n_placebos, seed=inference.seed
+        edits, pools, matching_activations, n_placebos=placebos.n_placebos, seed=inference.seed
     )
     sets = {variant: edits} | {
         f"placebo {i}": placebo_set for i, placebo_set in enumerate(placebo_sets)
@@ -182,21 +198,18 @@ def evaluate_with_placebos(
         )
     # In the order of `sets`: the setting itself comes first.
     edited, *placebo_responses = responses.variants.values()
+    test_responses = PlaceboResponses(responses.base, edited, placebo_responses)
     confidence_control = None
     if has_two_classes(responses.base):
-        confidence_control = run_confidence_control(
-            measure, responses.base, edited, placebo_responses, inference=inference
-        )
+        confidence_control = run_confidence_control(measure, test_responses, inference=inference)
 
     def run_test(objective: Objective) -> PlaceboTest:
         return run_placebo_test(
             measure,
-            responses.base,
-            edited,
-            placebo_responses,
+            test_responses,
             objective=objective,
             inference=inference,
-            min_placebos=min_placebos,
+            min_placebos=placebos.min_placebos,
             n_candidates=n_candidates,
         )
 

@@ -11,7 +11,7 @@ is "untestable", and never "not shown".
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Final, Literal
+from typing import TYPE_CHECKING, Annotated, Final, Literal, NamedTuple
 
 import numpy as np
 from pydantic import Field
@@ -151,6 +151,18 @@ class PlaceboTest(Record):
         return f"not shown to mitigate: placebos gain as much ({summary})"
 
 
+class PlaceboResponses(NamedTuple):
+    """What a model said by itself, with an edit and with each of its placebos."""
+
+    base: Responses
+    edited: Responses
+    placebos: Sequence[Responses] = ()
+
+    def keep_common_items(self) -> tuple[list[Responses], tuple[DroppedItem, ...]]:
+        """The items that all could read, of base, edited and placebos; and the others."""
+        return keep_common_items([self.base, self.edited, *self.placebos])
+
+
 def require_placebos(n_placebos: int, min_placebos: int) -> None:
     """Refuse to judge by fewer placebos than were wanted."""
     if n_placebos < max(min_placebos, 1):
@@ -162,9 +174,7 @@ def require_placebos(n_placebos: int, min_placebos: int) -> None:
 
 def run_placebo_test(
     measure: Measure,
-    base: Responses,
-    edited: Responses,
-    placebos: Sequence[Responses],
+    responses: PlaceboResponses,
     *,
     inference: Inference = Inference(),
     metric: str | None = None,
@@ -177,9 +187,7 @@ def run_placebo_test(
 
     Args:
         measure: of bias.
-        base: what the model said.
-        edited: what the edited model said.
-        placebos: what the model said with each placebo edit.
+        responses: what the model said by itself, with the edit and with each placebo edit.
         inference: seed and level.
         metric: another formula of the measure than its headline, such as SEAT's "difference of
             means", which has a scale.
@@ -190,9 +198,10 @@ def run_placebo_test(
             placebos had no such choice, so p is corrected.
         n_resamples: of the units; by default those of `inference`, at most 999.
     """
-    require_placebos(len(placebos), min_placebos)
+    n_placebos = len(responses.placebos)
+    require_placebos(n_placebos, min_placebos)
     formula = measure.primary_metric if metric is None else measure.get_metric(metric)
-    all_responses, dropped = keep_common_items([base, edited, *placebos])
+    all_responses, dropped = responses.keep_common_items()
     resamples = resample_paired(
         measure,
         all_responses,
@@ -210,7 +219,7 @@ def run_placebo_test(
         n_resamples=n_resamples,
     )
     gain = single_effect(resamples.effects([0]), f"gain of {formula.name}", formula.unit)
-    gains = resamples.effects(range(1, len(placebos) + 1))
+    gains = resamples.effects(range(1, n_placebos + 1))
     p = placebo_p_value(gain.value, gains.values, n_candidates=n_candidates)
     # `higher` takes a gain that a placebo has: interpolation would lower the bar.
     quantile = float(np.quantile(gains.values, inference.level, method="higher"))
@@ -220,7 +229,7 @@ def run_placebo_test(
     exceeds_placebos = gain.value > max(quantile, 0.0) and adjusted_p <= 1 - inference.level + 1e-12
     shares, notes = _significant_shares(gains, inference.level)
     changes = _changes(
-        [formula.per_item_values(responses).detach().numpy() for responses in all_responses]
+        [formula.per_item_values(answers).detach().numpy() for answers in all_responses]
     )
     item_correlation = _item_correlation(changes)
     base_bias, is_reversed = _base_and_reversal(
@@ -403,17 +412,15 @@ def placebo_p_value(
     p = (reached + 1) / (len(placebos) + 1)
     # The edit was the best of its settings and placebos had no such choice: Bonferroni corrects
     # for this.
-    correction = {
-        "adjusted": min(1.0, n_candidates * p),
-        "correction": "bonferroni over the settings chosen among",
-        "family": n_candidates,
-    }
+    is_chosen = n_candidates > 1
     return PValue(
         value=p,
         method="placebo edits, one-sided for a gain",
         alternative="greater",
         n_resamples=len(placebos),
-        **(correction if n_candidates > 1 else {}),  # type: ignore[arg-type]
+        adjusted=min(1.0, n_candidates * p) if is_chosen else None,
+        correction="bonferroni over the settings chosen among" if is_chosen else None,
+        family=n_candidates if is_chosen else None,
     )
 
 

@@ -24,7 +24,11 @@ from typing import TYPE_CHECKING, Literal, final, get_args
 import numpy as np
 
 from levelhead.core.canonical_json import content_hash
-from levelhead.core.errors import LevelheadError, NotMeasurableError, UnknownNameError
+from levelhead.core.errors import (
+    LevelheadError,
+    NotMeasurableError,
+    require_option,
+)
 from levelhead.core.results import DroppedItem
 from levelhead.locate.effects import DEFAULT_RESAMPLES, AblationEffects
 from levelhead.measures.metric import require_values
@@ -55,8 +59,7 @@ def bias_aggregate(metric: Metric, objective: Objective = "parity") -> Aggregate
         metric: the formula.
         objective: "value": where the parity depends on the model, the value itself.
     """
-    if objective not in get_args(Objective):
-        raise UnknownNameError("way of gaining", str(objective), get_args(Objective))
+    require_option("way of gaining", objective, get_args(Objective))
     aggregate, signed_aggregate = metric.aggregate, signed_bias_aggregate(metric, objective)
     if metric.signed_part is not None and objective == "value":
         return aggregate
@@ -101,8 +104,7 @@ def cost_aggregate(metric: Metric, worse: Worse | None = None) -> Aggregate:
             f"{metric.name} does not say whether higher or lower is worse",
             hint="give worse='higher' or worse='lower'",
         )
-    if way not in ("higher", "lower"):
-        raise UnknownNameError("way of being worse", str(way), ("higher", "lower"))
+    require_option("way of being worse", way, ("higher", "lower"))
     return aggregate if way == "higher" else scale_aggregate(-1, aggregate)
 
 

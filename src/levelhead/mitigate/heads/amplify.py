@@ -7,9 +7,10 @@ the confirm half, next to masking.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import partial
 from itertools import product
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple, final
 
 from levelhead.core.calibration import MeasureKey
 from levelhead.core.errors import NotMeasurableError
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from levelhead.locate.attribution.variants import AblationResponses
-    from levelhead.locate.head_map import HeadMap
+    from levelhead.locate.head_map import HeadMap, SplitBy
     from levelhead.locate.validation.split import ItemSplit
     from levelhead.measures.base import Measure
     from levelhead.measures.metric import Aggregate, Metric
@@ -61,6 +62,25 @@ class AmplifyReport(Record):
     notes: tuple[str, ...] = ()
     measured_by: MeasureKey | None = None
     """What it is measured by."""
+
+
+@final
+@dataclass(frozen=True)
+class ScalingGrid:
+    """Settings of amplification that are tried."""
+
+    head_counts: Sequence[int] = (1, 3, 5)
+    """How many of the most negative heads are amplified."""
+    factors: Sequence[float] = (1.5, 2.0, 3.0)
+    """By how much."""
+
+    def settings(self, n_heads: int) -> list[tuple[int, float]]:
+        """Every count of heads with every factor, as far as there are so many heads."""
+        return [
+            (count, factor)
+            for count, factor in product(self.head_counts, self.factors)
+            if count <= n_heads
+        ]
 
 
 class _SplitMeasure(NamedTuple):
@@ -110,8 +130,7 @@ def amplify(
     utility_measure: Measure,
     *,
     k: int = 3,
-    head_counts: Sequence[int] = (1, 3, 5),
-    factors: Sequence[float] = (1.5, 2.0, 3.0),
+    grid: ScalingGrid = ScalingGrid(),
     inference: Inference = Inference(),
     context: RunContext = RunContext(),
 ) -> AmplifyReport:
@@ -124,24 +143,24 @@ def amplify(
         utility_measure: what an edit costs, such as pppl; its primary metric says which way is
             worse.
         k: heads that masking masks.
-        head_counts: how many of the most negative heads are amplified.
-        factors: by how much.
+        grid: settings of amplification that are tried.
         inference: seed, resamples and level.
         context: store, threads, progress and cancellation.
     """
     head_map.require_same_model(lm)
     negative = head_map.negative_heads()
-    grid = [
-        (count, factor) for count, factor in product(head_counts, factors) if count <= len(negative)
-    ]
     # Masking is variant 0: the gain to compare with, and the limit of the cost.
     variants = [AblationVariant(head_map.top(k))]
-    variants += [AblationVariant(negative[:count], factor) for count, factor in grid]
+    variants += [
+        AblationVariant(negative[:count], factor) for count, factor in grid.settings(len(negative))
+    ]
 
-    def split_measure(target: Measure, aggregate: Aggregate, split_by: str) -> _SplitMeasure:
+    def split_measure(
+        target: Measure, aggregate: Aggregate, split_by: Literal["auto"] | SplitBy
+    ) -> _SplitMeasure:
         responses = target.read(lm, context=context)[0]
         # The map's own split: its confirm half has neither ranked the heads nor chosen the factor.
-        split = split_items(target, responses, split_by=split_by, seed=head_map.split.seed)  # type: ignore[arg-type]
+        split = split_items(target, responses, split_by=split_by, seed=head_map.split.seed)
         if target is measure:
             split.require_two_halves()
         variant_responses = read_variants(
@@ -180,18 +199,19 @@ def amplify(
     affordable = [
         i for i, scaling in enumerate(candidates, 1) if scaling.cost <= max(masking.cost, 0.0)
     ]
-    common_fields = {
-        "masking": masking,
-        "candidates": tuple(candidates),
-        "masking_gain": gains.estimate_reduction((None, 0), inference, "gain of masking"),
-        "masking_cost": costs.estimate_reduction((0, None), inference, "price of masking"),
-        "measured_by": measure.measure_key(lm),
-    }
+    make_report = partial(
+        AmplifyReport,
+        masking=masking,
+        candidates=tuple(candidates),
+        masking_gain=gains.estimate_reduction((None, 0), inference, "gain of masking"),
+        masking_cost=costs.estimate_reduction((0, None), inference, "price of masking"),
+        measured_by=measure.measure_key(lm),
+    )
     if not affordable:
         reason = "no amplification costs as little as masking on the find half"
-        return AmplifyReport(chosen=None, notes=(reason,), **common_fields)  # type: ignore[arg-type]
+        return make_report(chosen=None, notes=(reason,))
     best = max(affordable, key=lambda i: scalings[i].gain)
-    return AmplifyReport(
+    return make_report(
         chosen=scalings[best],
         gain=gains.estimate_reduction((None, best), inference, "gain of amplifying"),
         cost=costs.estimate_reduction((best, None), inference, "price of amplifying"),
@@ -200,7 +220,6 @@ def amplify(
         difference=gains.estimate_reduction(
             (0, best), inference, "gain of amplifying less that of masking"
         ),
-        **common_fields,  # type: ignore[arg-type]
     )
 
 

@@ -14,7 +14,8 @@ equivalence (Schuirmann 1987). Removed is said of these probes at this site, and
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple, final
 
 import torch
 from pydantic import Field
@@ -45,7 +46,7 @@ from levelhead.mitigate.projection.subspace import (
     drop_unreadable_pairs,
     paired_activations,
 )
-from levelhead.models.sites import Site
+from levelhead.models.sites import Site, Stream
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -72,10 +73,33 @@ class ExplainedVerdict(NamedTuple):
     reason: str
 
 
+@final
+@dataclass(frozen=True)
+class BiasReduction:
+    """What an edit takes from a measure of bias."""
+
+    gain: Estimate | bool | None = None
+    """The gain of the measure, or whether it fell; None: nobody measured it."""
+    measured_by: MeasureKey | None = None
+    """Key of that measure, for such a model."""
+
+
+@final
+@dataclass(frozen=True)
+class ProbeConfig:
+    """What probes read, and how often labels are permuted."""
+
+    sites: Sequence[Site] | None = None
+    """Where vectors are read; by default where the model's heads read (`output_head_sites`)."""
+    pooling: ActivationPooling | None = None
+    """At which tokens; by default those that an edit there acts on."""
+    label_permutations: int = LABEL_PERMUTATIONS
+
+
 class SiteRemoval(Record):
     """One site, before and after the edit."""
 
-    site: tuple[str, int, int | None]
+    site: tuple[Stream, int, int | None]
     pooling: str
     verdict: RemovalVerdict
     reason: str
@@ -158,11 +182,8 @@ def concept_removal(
     pairs: Sequence[ContrastPair],
     *,
     fitted_on: Iterable[str | ContrastPair],
-    bias_reduction: Estimate | bool | None = None,
-    bias_measure: MeasureKey | None = None,
-    sites: Iterable[Site] | None = None,
-    pooling: ActivationPooling | None = None,
-    label_permutations: int = LABEL_PERMUTATIONS,
+    bias_reduction: BiasReduction = BiasReduction(),
+    probes: ProbeConfig = ProbeConfig(),
     inference: Inference = Inference(resamples=499, level=LEVEL),
     on_step: Callable[[str, int, int], None] = lambda what, done, total: None,
 ) -> RemovalReport:
@@ -174,12 +195,8 @@ def concept_removal(
         pairs: of held-out texts, such as `held_out_pairs("gender-en", fitted_on=...)`.
         fitted_on: words, or pairs of texts, that the edits were fitted or chosen on; pairs that
             hold one of them are refused.
-        bias_reduction: the gain of the measure that the edits are to mitigate, or whether it fell.
-        bias_measure: key of that measure, for such a model.
-        sites: where vectors are read; by default where the model's heads read
-            (`output_head_sites`).
-        pooling: at which tokens; by default those that an edit there acts on.
-        label_permutations: number of label permutations.
+        bias_reduction: the gain of the measure that the edits are to mitigate.
+        probes: sites, tokens and number of label permutations.
         inference: seed of folds, permutations and resamples; resamples of the words; level of the
             intervals, whose ends are the bounds.
         on_step: callback that receives the stage, the steps done and the total.
@@ -196,7 +213,10 @@ def concept_removal(
             "the model can read no pair" + (f": {dropped[0].reason}" if dropped else ""),
             hint="give pairs of words that its vocabulary has",
         )
-    probed_sites = output_head_sites(lm) if sites is None else tuple(dict.fromkeys(sites))
+    pooling = probes.pooling
+    probed_sites = (
+        output_head_sites(lm) if probes.sites is None else tuple(dict.fromkeys(probes.sites))
+    )
     edited = lm.edited(*edits)
     sides = [
         paired_activations(model, readable_pairs, probed_sites, pooling=pooling)
@@ -217,7 +237,10 @@ def concept_removal(
         data = _label_pairs(site_vectors, readable_pairs, units)
         on_training = _step_reporter(on_step, label)
         return probe_vectors(
-            data, inference=inference, label_permutations=label_permutations, on_step=on_training
+            data,
+            inference=inference,
+            label_permutations=probes.label_permutations,
+            on_step=on_training,
         )
 
     site_results = []
@@ -225,7 +248,7 @@ def concept_removal(
         before = _probe_site(sides[0][site], f"{site} before")
         is_untouched = site in untouched
         after = before if is_untouched else _probe_site(sides[1][site], f"{site} after")
-        explained = decide_removal(before, after, bias_reduction=bias_reduction)
+        explained = decide_removal(before, after, bias_reduction=bias_reduction.gain)
         site_results.append(
             SiteRemoval(
                 site=(site.stream, site.layer, site.head),
@@ -241,8 +264,8 @@ def concept_removal(
         verdict=overall.verdict,
         reason=overall.reason,
         sites=tuple(site_results),
-        bias_reduction=bias_reduction,
-        bias_measure=bias_measure,
+        bias_reduction=bias_reduction.gain,
+        bias_measure=bias_reduction.measured_by,
         words=len(set(units)),
         n=len(readable_pairs),
         dropped=dropped,
@@ -257,7 +280,7 @@ def concept_removal(
             seed=inference.seed,
             settings=_settings()
             | {
-                "label_permutations": label_permutations,
+                "label_permutations": probes.label_permutations,
                 "resamples": inference.resamples,
                 "level": inference.level,
             },
@@ -268,8 +291,7 @@ def concept_removal(
 def combine_verdicts(site_results: Sequence[SiteRemoval]) -> ExplainedVerdict:
     """One verdict of several places: hidden anywhere is hidden, removed must be everywhere."""
     reasons = [
-        (f"{Site(*result.site)}: {result.reason}", result.verdict)  # type: ignore[arg-type]
-        for result in site_results
+        (f"{Site(*result.site)}: {result.reason}", result.verdict) for result in site_results
     ]
     # One site at which the groups are readable refutes "removed", whatever the others say.
     for decisive in ("hidden", "unclear"):

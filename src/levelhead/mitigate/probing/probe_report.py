@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Annotated
 import numpy as np
 from pydantic import Field
 from scipy import stats
-from sklearn.cluster import KMeans  # type: ignore[import-untyped]
-from sklearn.metrics import v_measure_score  # type: ignore[import-untyped]
+from sklearn.cluster import KMeans
+from sklearn.metrics import v_measure_score
 
 from levelhead.core.errors import LevelheadError
 from levelhead.core.results import Estimate, Interval, PValue, Record

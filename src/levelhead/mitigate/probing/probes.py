@@ -17,11 +17,11 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, final, get_args
 
 import numpy as np
-from sklearn import config_context  # type: ignore[import-untyped]
-from sklearn.decomposition import PCA  # type: ignore[import-untyped]
-from sklearn.linear_model import LogisticRegression  # type: ignore[import-untyped]
-from sklearn.preprocessing import StandardScaler  # type: ignore[import-untyped]
-from sklearn.svm import SVC  # type: ignore[import-untyped]
+from sklearn import config_context
+from sklearn.decomposition import PCA
+from sklearn.linear_model import LogisticRegression
+from sklearn.preprocessing import StandardScaler
+from sklearn.svm import SVC
 
 from levelhead.core.errors import LevelheadError, NotMeasurableError, UnknownNameError
 from levelhead.stats.degenerate import is_constant

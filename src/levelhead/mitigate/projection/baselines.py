@@ -186,7 +186,7 @@ def inlp_directions(
         seed: of the halves.
         where: for the text of an error.
     """
-    from sklearn.linear_model import (  # type: ignore[import-untyped]  # takes a while to import
+    from sklearn.linear_model import (  # takes a while to import
         LogisticRegression,
     )
 

@@ -18,7 +18,7 @@ from typing import Literal, Self, cast, get_args
 
 from pydantic import model_validator
 
-from levelhead.core.errors import LevelheadError, UnknownNameError
+from levelhead.core.errors import LevelheadError, UnknownNameError, require_option
 from levelhead.core.results import Record
 
 EditPoint = Literal["sent", "last", "penultimate", "penultimate+attn"]
@@ -125,8 +125,7 @@ class ProjectionConfig(Record):
     def from_name(cls, name: str) -> Self:
         """The setting of a name, such as "last 0,1,1"."""
         edit_point, _, digits = name.partition(" ")
-        if edit_point not in get_args(EditPoint):
-            raise UnknownNameError("level", edit_point, get_args(EditPoint))
+        require_option("level", edit_point, get_args(EditPoint))
         marks = re.findall("[01]", digits)
         # The marks before that of sent, which models without a pooled vector do not have.
         sizes = {"sent": 0, "last": 2}.get(edit_point, 4)

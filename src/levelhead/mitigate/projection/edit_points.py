@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Literal, get_args
 
-from levelhead.core.errors import LevelheadError, UnknownNameError
+from levelhead.core.errors import LevelheadError, UnknownNameError, require_option
 from levelhead.mitigate.projection.config_grid import (
     ALL_STEPS,
     EDIT_POINTS,
@@ -249,8 +249,7 @@ def project(
         pooling: at which tokens the texts are read; by default those that are edited.
         centered: see `fit_subspace`.
     """
-    if fit_on not in get_args(FitOn):
-        raise UnknownNameError("way of fitting", str(fit_on), get_args(FitOn))
+    require_option("way of fitting", fit_on, get_args(FitOn))
     config = resolve_config(lm, edit_point, weighted=weighted, n_components=n_components)
     if fit_on == "base":
         # Principal directions are nested: one fit with the most directions serves every group.

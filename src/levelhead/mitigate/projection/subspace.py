@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Literal, final, get_args
 
 import torch
 
-from levelhead.core.errors import LevelheadError, NotMeasurableError, UnknownNameError
+from levelhead.core.errors import LevelheadError, NotMeasurableError, require_option
 from levelhead.core.results import DroppedItem
 from levelhead.data.counterfactuals.contrast_pairs import contrast_pairs_digest
 from levelhead.models.edits.base import Projection
@@ -37,6 +37,13 @@ if TYPE_CHECKING:
 ActivationPooling = Literal["first", "mean", "word", "last"]
 """The tokens at which a text's activation is read: the first, all that are not special (their
 mean), those of the word that differs (their mean), the last."""
+POOLINGS: tuple[ActivationPooling, ...] = get_args(ActivationPooling)
+
+
+def parse_pooling(text: str | None) -> ActivationPooling | None:
+    """Return the pooling that a text names; None, the default, is left as it is."""
+    return None if text is None else require_option("place to read", text, POOLINGS)
+
 
 RANK_TOLERANCE = 1e-6
 """A singular value below this share of the largest is rounding of float32 activations."""
@@ -179,8 +186,8 @@ def read_activations(
         sites: where.
         pooling: at which tokens, at all sites or at each; by default `default_pooling`.
     """
-    if isinstance(pooling, str) and pooling not in get_args(ActivationPooling):
-        raise UnknownNameError("place to read", str(pooling), get_args(ActivationPooling))
+    if isinstance(pooling, str):
+        parse_pooling(pooling)
     sites_by_pooling: dict[ActivationPooling, list[Site]] = defaultdict(list)
     unique_sites = tuple(dict.fromkeys(sites))
     for site in unique_sites:

@@ -29,6 +29,8 @@ from levelhead.measures.items import MeasureItem, QuerySet
 from levelhead.measures.reductions import half_difference, mean
 from levelhead.measures.responses import read_responses
 from levelhead.mitigate.prompting.prefixes import (
+    OccupationSplit,
+    PrefixGrid,
     PromptPrefix,
     make_prefix_candidates,
     reword_prompts,
@@ -100,8 +102,7 @@ def select_prompt_prefix(
     prompts: OccupationSet = "winobias40",
     *,
     cloze: Cloze | None = None,
-    prefix_sizes: Sequence[int] = (2, 4),
-    candidates_per_size: int = 3,
+    grid: PrefixGrid = PrefixGrid(),
     max_loss: float = 0.1,
     samples: int = 10,
     inference: Inference = Inference(),
@@ -113,8 +114,7 @@ def select_prompt_prefix(
         lm: a masked or causal model, edited or not.
         prompts: whose occupations: winobias40 or table1.
         cloze: verbalizer, form and separator; its prompts are replaced.
-        prefix_sizes: sentences in a prefix.
-        candidates_per_size: candidates of each frame and size.
+        grid: prefixes that are tried.
         max_loss: the most that a candidate may take off plain sentences beyond as many unrelated
             ones, in log-probability a token.
         samples: continuations of each held-out occupation; 0: none.
@@ -126,15 +126,9 @@ def select_prompt_prefix(
     evaluator = _PrefixEvaluator(lm, cloze, inference, context)
     split = split_occupations(prompts, seed=inference.seed)
     train_occupations = [prompt.occupation for prompt in split.train]
-    prefixes = make_prefix_candidates(
-        prompts,
-        train_occupations,
-        prefix_sizes=prefix_sizes,
-        candidates_per_size=candidates_per_size,
-        seed=inference.seed,
-    )
+    prefixes = make_prefix_candidates(prompts, train_occupations, grid=grid, seed=inference.seed)
     # One control per size: more text changes more, whatever it says.
-    controls = {size: unrelated_prefix(size) for size in prefix_sizes}
+    controls = {size: unrelated_prefix(size) for size in grid.prefix_sizes}
     train_answers = evaluator.read(
         [*split.train, *(p for prefix in prefixes for p in with_prefix(prefix, split.train))]
     )
@@ -150,13 +144,12 @@ def select_prompt_prefix(
     best_prefix = next(prefix for prefix in prefixes if prefix.name == best.name)
     return _report_selection(
         evaluator,
-        split.held_out,
+        split,
         best_prefix,
         controls[best_prefix.n_sentences],
         costs,
         candidates,
-        samples,
-        n_train=len(split.train),
+        samples=samples,
         max_loss=max_loss,
     )
 
@@ -290,18 +283,17 @@ def _parity_gain(values: torch.Tensor, resample: Resample) -> torch.Tensor:
 
 def _report_selection(
     evaluator: _PrefixEvaluator,
-    held_out: Sequence[CounteractsPrompt],
+    split: OccupationSplit,
     prefix: PromptPrefix,
     control: PromptPrefix,
     costs: dict[str, torch.Tensor],
     candidates: tuple[PrefixCandidate, ...],
-    samples: int,
     *,
-    n_train: int,
+    samples: int,
     max_loss: float,
 ) -> PrefixSelection:
     """Once, on occupations that neither stand in the prefix nor chose it."""
-    lm, inference = evaluator.lm, evaluator.inference
+    lm, inference, held_out = evaluator.lm, evaluator.inference, split.held_out
     lexicon = evaluator.cloze.resolved_lexicon
     answers = evaluator.read(
         [*held_out, *with_prefix(prefix, held_out), *with_prefix(control, held_out)]
@@ -334,7 +326,7 @@ def _report_selection(
             "loss beyond", costs[control.name] - costs[prefix.name]
         ),
         candidates=candidates,
-        n_train=n_train,
+        n_train=len(split.train),
         n_held_out=len(held_out),
         dropped=answers.dropped,
         notes=(*answers.responses.notes, *notes),

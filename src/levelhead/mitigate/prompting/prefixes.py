@@ -7,7 +7,8 @@ can stand before a question about any occupation and gives no group more room th
 from __future__ import annotations
 
 import random
-from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, NamedTuple, final, get_args
 
 from levelhead.core.errors import LevelheadError
 from levelhead.data.prompts.counteracts import CounteractsPrompt, make_counteracts_prompts
@@ -34,6 +35,19 @@ class PromptPrefix(NamedTuple):
     name: str
     text: str
     n_sentences: int
+
+
+@final
+@dataclass(frozen=True)
+class PrefixGrid:
+    """Prefixes that are tried: some of each frame and size."""
+
+    prefix_sizes: Sequence[int] = (2, 4)
+    """Sentences in a prefix; even numbers, half of them for each side."""
+    candidates_per_size: int = 3
+    """How many are drawn of each frame and size."""
+    frames: Sequence[Frame] = get_args(Frame)
+    """Kinds of counterexamples."""
 
 
 class OccupationSplit(NamedTuple):
@@ -66,9 +80,7 @@ def make_prefix_candidates(
     prompt_set: OccupationSet,
     occupations: Sequence[str],
     *,
-    frames: Sequence[Frame] = get_args(Frame),
-    prefix_sizes: Sequence[int] = (2, 4),
-    candidates_per_size: int = 3,
+    grid: PrefixGrid = PrefixGrid(),
     seed: int,
 ) -> tuple[PromptPrefix, ...]:
     """Prefixes of counterexamples, some of each frame and size.
@@ -76,18 +88,16 @@ def make_prefix_candidates(
     Args:
         prompt_set: the set of prompts that the sentences are of.
         occupations: those that may be named.
-        frames: kinds of counterexamples.
-        prefix_sizes: sentences in a prefix; even numbers, half of them for each side.
-        candidates_per_size: how many are drawn of each frame and size.
+        grid: frames and sizes.
         seed: of the resamples.
     """
     if (
-        not prefix_sizes
-        or any(size < 2 or size % 2 for size in prefix_sizes)
-        or candidates_per_size < 1
+        not grid.prefix_sizes
+        or any(size < 2 or size % 2 for size in grid.prefix_sizes)
+        or grid.candidates_per_size < 1
     ):
         raise LevelheadError(
-            f"prefixes of {list(prefix_sizes)} sentences, {candidates_per_size} of each",
+            f"prefixes of {list(grid.prefix_sizes)} sentences, {grid.candidates_per_size} of each",
             hint="give even sizes of at least 2, half for each side, and at least one of each",
         )
     rng = random.Random(seed)  # noqa: S311
@@ -97,7 +107,7 @@ def make_prefix_candidates(
         if prompt.occupation in set(occupations)
     ]
     prefixes = []
-    for frame in frames:
+    for frame in grid.frames:
         frame_prompts = [prompt for prompt in allowed_prompts if prompt.kind == KINDS[frame]]
         sides = [
             [prompt for prompt in frame_prompts if prompt.majority_group == group]
@@ -105,13 +115,13 @@ def make_prefix_candidates(
         ]
         # Without replacement, and half for each side: the smaller side limits the size.
         max_size = 2 * min(map(len, sides))
-        if max(prefix_sizes) > max_size:
+        if max(grid.prefix_sizes) > max_size:
             raise LevelheadError(
-                f"a prefix of {max(prefix_sizes)} sentences, and occupations for {max_size}",
+                f"a prefix of {max(grid.prefix_sizes)} sentences, and occupations for {max_size}",
                 hint=f"give sizes of at most {max_size}",
             )
-        for size in prefix_sizes:
-            for number in range(candidates_per_size):
+        for size in grid.prefix_sizes:
+            for number in range(grid.candidates_per_size):
                 picked = [rng.sample(side, size // 2) for side in sides]
                 # Sides alternate, so that neither group has all of the last sentences.
                 mixed = [prompt for pair in zip(*picked, strict=True) for prompt in pair]

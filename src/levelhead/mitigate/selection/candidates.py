@@ -14,12 +14,12 @@ These are findings on one model, not laws: `paper_rules=False` tries everything.
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Literal, NamedTuple, final, get_args
 
 import torch
 
-from levelhead.core.errors import LevelheadError, NotMeasurableError, UnknownNameError
+from levelhead.core.errors import LevelheadError, NotMeasurableError, require_option
 from levelhead.core.run_context import RunContext
 from levelhead.locate.attribution.gradient import compute_gradient
 from levelhead.locate.head_map import head_label
@@ -54,6 +54,19 @@ SIZES = (1, 2, 3, 5, 10, 20, 50)
 HARD_POOLED = "hard at sent costs accuracy"
 TWO_HARD = "two dimensions without weighting"
 ATTENTION = "attention beside two dimensions without weighting in its layer"
+
+
+@final
+@dataclass(frozen=True)
+class CandidateGrid:
+    """Which edits are tried."""
+
+    paper_rules: bool = True
+    """Leave out settings that the paper found not worth trying."""
+    head_ranking: HeadRanking = "gradient"
+    """How heads are ranked."""
+    sizes: Sequence[int] = SIZES
+    """How many of the first heads are masked."""
 
 
 class EditCandidate(NamedTuple):
@@ -174,8 +187,7 @@ def mask_candidates(
         sizes: how many of the first heads; sizes beyond those that add to the bias are left out.
         context: store, threads, progress and cancellation.
     """
-    if head_ranking not in get_args(HeadRanking):
-        raise UnknownNameError("way to rank heads", str(head_ranking), get_args(HeadRanking))
+    require_option("way to rank heads", head_ranking, get_args(HeadRanking))
     if not sizes or any(size < 1 for size in sizes):
         raise LevelheadError(f"masks of {list(sizes)} heads", hint="give numbers such as 1, 3, 5")
     rank = _by_gradient if head_ranking == "gradient" else _by_ablation

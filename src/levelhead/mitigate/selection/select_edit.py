@@ -10,16 +10,16 @@ once. It is recommended only if both hold there again.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
 
-from levelhead.core.errors import LevelheadError, UnknownNameError
+from levelhead.core.errors import LevelheadError, require_option
 from levelhead.core.results import Provenance
 from levelhead.core.run_context import Inference, RunContext
 from levelhead.data.counterfactuals.contrast_pairs import contrast_pairs, contrast_pairs_digest
 from levelhead.data.counterfactuals.held_out import fitted_words
 from levelhead.mitigate.selection.candidates import (
-    SIZES,
-    HeadRanking,
+    CandidateGrid,
     mask_candidates,
     projection_candidates,
 )
@@ -29,11 +29,10 @@ from levelhead.mitigate.selection.selection_report import (
     best_candidate,
     explain_choice,
 )
-from levelhead.mitigate.selection.trial import DroppedBySource, Selector
+from levelhead.mitigate.selection.trial import DroppedBySource, Selector, UtilityLimit
 from levelhead.mitigate.selection.user_task import (
-    BiasMeasureName,
     BiasUtilityTask,
-    UtilityMeasureName,
+    TaskFiles,
     load_user_task,
     pairs_from_task,
 )
@@ -42,8 +41,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from levelhead.data.counterfactuals.contrast_pairs import ContrastPair
-    from levelhead.data.lexicons.lexicon import Lexicon
-    from levelhead.measures.metric import Worse
     from levelhead.models.forward.edit_sweep import EditSet
     from levelhead.models.lm import LM
 
@@ -61,21 +58,10 @@ class EditSelection(NamedTuple):
 
 def select_edit(
     lm: LM,
-    dev: str,
-    test: str,
+    files: TaskFiles,
     *,
-    bias_measure: BiasMeasureName = "counterfactual",
-    utility_measure: UtilityMeasureName = "accuracy",
-    min_utility_kept: float = 0.95,
-    max_utility_loss: float | None = None,
-    text: str = "text",
-    label: str = "label",
-    labels: Sequence[str] | None = None,
-    lexicon: str | Lexicon = "gender-en",
-    groups: tuple[str, str] | None = None,
-    control: bool = True,
-    paper_rules: bool = True,
-    head_ranking: HeadRanking = "gradient",
+    limit: UtilityLimit = UtilityLimit(),
+    grid: CandidateGrid = CandidateGrid(),
     n_pairs: int | None = None,
     pair_source: PairSource = "frames",
     inference: Inference = Inference(),
@@ -85,21 +71,10 @@ def select_edit(
 
     Args:
         lm: the model, such as your classifier.
-        dev: the file on which the edit is chosen; see `load_user_task` for its columns.
-        test: the file on which it is reported.
-        bias_measure: what is to come nearer to parity.
-        utility_measure: what is paid.
-        min_utility_kept: the share of the base's utility that must be kept.
-        max_utility_loss: the largest loss in the utility's unit (points of accuracy), instead of
-            `min_utility_kept`.
-        text: the column of texts.
-        label: the column of labels.
-        labels: names for the classes in the order of the model's columns.
-        lexicon: whose words are exchanged, and whose pairs of words subspaces are fitted on.
-        groups: which two of its groups.
-        control: count flips beyond those of placebo counterfactuals only.
-        paper_rules: leave out settings that the paper found not worth trying.
-        head_ranking: how heads are ranked.
+        files: the files on which the edit is chosen and reported; on pairs of words of their
+            lexicon subspaces are fitted, too.
+        limit: what of the utility may be paid.
+        grid: edits that are tried.
         n_pairs: how many of the lexicon's pairs of texts, all by default; fewer leave words by
             which `concept_removal` can judge the edit.
         pair_source: subspaces are fitted on the lexicon's pairs of words in neutral frames, or on
@@ -107,34 +82,19 @@ def select_edit(
         inference: seed, resamples and level.
         context: store, threads, progress and cancellation.
     """
-    if pair_source not in get_args(PairSource):
-        raise UnknownNameError("kind of pairs", str(pair_source), get_args(PairSource))
-    task = load_user_task(
-        dev,
-        test,
-        bias_measure=bias_measure,
-        utility_measure=utility_measure,
-        text=text,
-        label=label,
-        labels=labels,
-        lexicon=lexicon,
-        groups=groups,
-        control=control,
-    )
+    require_option("kind of pairs", pair_source, get_args(PairSource))
+    task = load_user_task(files)
     texts = (
-        pairs_from_task(lm, task.bias, lexicon=lexicon, groups=groups).pairs
+        pairs_from_task(lm, task.bias, lexicon=files.lexicon, groups=files.groups).pairs
         if pair_source == "dev"
-        else contrast_pairs(lexicon, groups=groups, n=n_pairs)
+        else contrast_pairs(files.lexicon, groups=files.groups, n=n_pairs)
     )
     return select_edit_for_task(
         lm,
         task,
         texts,
-        min_utility_kept=min_utility_kept,
-        max_utility_loss=max_utility_loss,
-        worse="lower",
-        paper_rules=paper_rules,
-        head_ranking=head_ranking,
+        limit=replace(limit, worse="lower"),
+        grid=grid,
         inference=inference,
         context=context,
     )
@@ -145,12 +105,8 @@ def select_edit_for_task(
     task: BiasUtilityTask,
     pairs: Sequence[ContrastPair],
     *,
-    min_utility_kept: float = 0.95,
-    max_utility_loss: float | None = None,
-    worse: Worse | None = None,
-    paper_rules: bool = True,
-    head_ranking: HeadRanking = "gradient",
-    sizes: Sequence[int] = SIZES,
+    limit: UtilityLimit = UtilityLimit(),
+    grid: CandidateGrid = CandidateGrid(),
     inference: Inference = Inference(),
     context: RunContext = RunContext(),
 ) -> EditSelection:
@@ -160,44 +116,29 @@ def select_edit_for_task(
         lm: the model.
         task: the measures.
         pairs: of texts that differ in the contrast, which subspaces are fitted on.
-        min_utility_kept: the share of the base's utility that must be kept.
-        max_utility_loss: the largest loss in the utility's unit, instead of `min_utility_kept`.
-        worse: which way the utility cost is worse, where its name does not say.
-        paper_rules: leave out settings that the paper found not worth trying.
-        head_ranking: how heads are ranked.
-        sizes: how many of the first heads are masked.
+        limit: what of the utility may be paid.
+        grid: edits that are tried.
         inference: seed, resamples and level.
         context: store, threads, progress and cancellation.
     """
-    if not 0 < min_utility_kept <= 1:
-        raise LevelheadError(
-            f"{min_utility_kept} of the price is to be kept",
-            hint="give a share such as 0.95, at most 1",
-        )
-    if max_utility_loss is not None and max_utility_loss < 0:
-        raise LevelheadError(f"a loss of at most {max_utility_loss}", hint="give 0 or more")
     if inference.level < MIN_LEVEL:
         raise LevelheadError(
             f"bounds of level {inference.level:g} show little", hint=f"give {MIN_LEVEL} or more"
         )
     settings: dict[str, object] = {
-        "paper_rules": paper_rules,
-        "head_ranking": head_ranking,
-        "sizes": list(sizes),
+        "paper_rules": grid.paper_rules,
+        "head_ranking": grid.head_ranking,
+        "sizes": list(grid.sizes),
         "threads": context.threads,
     }
     # First of all: an overlap makes everything after it worthless.
     notes = forbid_dev_test_overlap(lm, task)
-    candidates = projection_candidates(lm, pairs, paper_rules=paper_rules).merge(
-        mask_candidates(lm, task.bias, head_ranking=head_ranking, sizes=sizes, context=context)
+    candidates = projection_candidates(lm, pairs, paper_rules=grid.paper_rules).merge(
+        mask_candidates(
+            lm, task.bias, head_ranking=grid.head_ranking, sizes=grid.sizes, context=context
+        )
     )
-    selector = Selector(
-        inference,
-        worse,
-        # One limit only: an amount replaces the share.
-        None if max_utility_loss is not None else min_utility_kept,
-        max_utility_loss,
-    )
+    selector = Selector(inference, limit)
     bias = selector.read_candidates(lm, task.bias, candidates.edits, context)
     utility = selector.read_candidates(lm, task.utility, candidates.edits, context)
     rows, dropped = selector.evaluate_on_dev(candidates, bias, utility)
@@ -215,7 +156,7 @@ def select_edit_for_task(
     report = SelectionReport(
         bias_measure=task.bias.name,
         utility_measure=task.utility.name,
-        min_utility_kept=selector.min_utility_kept,
+        min_utility_kept=limit.share,
         max_utility_loss=allowed_loss,
         base=selector.estimate_base(bias.responses),
         base_utility=selector.estimate_base(utility.responses),

@@ -9,7 +9,8 @@ cross-validation", leave-one-out bootstrap); and the gain of the one chosen on t
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import numpy as np
 from pydantic import Field
@@ -122,30 +123,31 @@ def select_on_dev(
     is_affordable = within_cost_limit(names, utility, max_utility_loss, worse)
     resamples, dropped = resample_bias(dev, names, inference, n_resamples, out_of_bag=True)
     gains = resamples.effects()
-    common_fields: dict[str, object] = {
-        "objective": dev.objective,
-        "n_variants": len(names),
-        "n_considered": int(is_affordable.sum()),
-        "base": base,
-        "dropped_dev": dropped,
-        "measured_by": dev.measured_by,
-        "provenance": tuple(
-            responses.provenance_with(inference)
-            for responses in (dev, test, utility, utility_test)
-            if responses is not None and responses.provenance is not None
-        ),
-    }
-    if utility is not None:
-        common_fields["variants_without_cost"] = tuple(
-            name for name in names if name in utility.unaffected_variants
-        )
-        common_fields["pareto_front"] = _gain_cost_front(
-            dev, utility, resamples, worse, inference, n_resamples
-        )
+    provenances = [
+        responses.provenance_with(inference)
+        for responses in (dev, test, utility, utility_test)
+        if responses is not None
+    ]
+    make_selection = partial(
+        DevSelection,
+        objective=dev.objective,
+        n_variants=len(names),
+        n_considered=int(is_affordable.sum()),
+        base=base,
+        variants_without_cost=()
+        if utility is None
+        else tuple(name for name in names if name in utility.unaffected_variants),
+        pareto_front=None
+        if utility is None
+        else _gain_cost_front(dev, utility, resamples, worse, inference, n_resamples),
+        dropped_dev=dropped,
+        measured_by=dev.measured_by,
+        provenance=tuple(provenance for provenance in provenances if provenance is not None),
+    )
     name = best_within_limit(names, gains.values, is_affordable)
     if name is None:
         reason = "no setting within the price gains anything on dev"
-        return DevSelection(chosen=None, notes=(reason, *notes), **common_fields)  # type: ignore[arg-type]
+        return make_selection(chosen=None, notes=(reason, *notes))
     index = names.index(name)
     unit = dev.measure.primary_metric.unit
     on_dev = single_effect(resamples.effects([index]), f"gain of {name} on dev", unit)
@@ -157,15 +159,20 @@ def select_on_dev(
     ):
         # By value it may look like a gain: a smaller Strength of a model that leans the other way.
         notes = (*notes, BIAS_REVERSED)
-    return DevSelection(
+    held_out = _report_on_test(dev, test, name, resamples, inference, n_resamples)
+    cost, cost_notes = _report_cost(utility, utility_test, name, worse, inference, n_resamples)
+    return make_selection(
         chosen=name,
         selection_frequency=selection_frequency,
         on_dev=on_dev,
         out_of_bag_gain=out_of_bag_gain,
         optimism=on_dev.value - out_of_bag_gain.value,
-        **_report_on_test(dev, test, name, resamples, inference, n_resamples),  # type: ignore[arg-type]
-        **_report_cost(utility, utility_test, name, worse, inference, n_resamples, notes),  # type: ignore[arg-type]
-        **common_fields,  # type: ignore[arg-type]
+        on_test=held_out.gain,
+        change=held_out.change,
+        dropped_test=held_out.dropped,
+        rank_agreement=held_out.rank_agreement,
+        cost=cost,
+        notes=(*notes, *cost_notes),
     )
 
 
@@ -187,6 +194,13 @@ def _gain_cost_front(
     return compute_pareto_front(names, resamples.effects(indices), cost_effects, units=units)
 
 
+class _TestResult(NamedTuple):
+    gain: Estimate
+    change: Estimate | None
+    dropped: tuple[DroppedItem, ...]
+    rank_agreement: tuple[RankAgreement, ...]
+
+
 def _report_on_test(
     dev: VariantResponses,
     test: VariantResponses,
@@ -194,7 +208,7 @@ def _report_on_test(
     resamples: PairedResamples,
     inference: Inference,
     n_resamples: int | None,
-) -> dict[str, object]:
+) -> _TestResult:
     """The gain on test of the chosen setting, and how far all settings rank alike."""
     if name not in test.variants:
         raise LevelheadError(
@@ -214,22 +228,16 @@ def _report_on_test(
         inference=inference,
         n_resamples=n_resamples,
     ).effects(sign=-1)
-    fields: dict[str, object] = {
-        "on_test": single_effect(
-            chosen_resamples.effects(), f"gain of {name} on test", metric.unit
-        ),
-        "change": single_effect(value_effects, f"change of {metric.name}", metric.unit)
-        if value_effects.standard_errors[0] > 0
-        else None,
-        "dropped_test": dropped,
-    }
+    gain = single_effect(chosen_resamples.effects(), f"gain of {name} on test", metric.unit)
+    change = None
+    if value_effects.standard_errors[0] > 0:
+        change = single_effect(value_effects, f"change of {metric.name}", metric.unit)
+    rank_agreement: tuple[RankAgreement, ...] = ()
     # Rank agreement needs all settings on the same items, which may be fewer than the chosen one's.
     if has_all_variants and len(dev.variants) > 1:
         all_resamples, _ = resample_bias(test, tuple(dev.variants), inference, n_resamples)
-        fields["rank_agreement"] = compute_rank_agreement(
-            resamples.effects(), all_resamples.effects()
-        )
-    return fields
+        rank_agreement = compute_rank_agreement(resamples.effects(), all_resamples.effects())
+    return _TestResult(gain, change, dropped, rank_agreement)
 
 
 def _report_cost(
@@ -239,28 +247,23 @@ def _report_cost(
     worse: Worse | None,
     inference: Inference,
     n_resamples: int | None,
-    earlier_notes: tuple[str, ...],
-) -> dict[str, object]:
+) -> tuple[Estimate | None, tuple[str, ...]]:
     """What the chosen setting costs, and of which items that is."""
     cost_responses = utility_test or utility
     if cost_responses is None:
-        return {"notes": (*earlier_notes, "no price was asked: what the edit costs is not known")}
+        return None, ("no price was asked: what the edit costs is not known",)
     if name in cost_responses.unaffected_variants:
-        reason = f"{name} acts behind all that the price reads: what it costs is not known"
-        return {"notes": (*earlier_notes, reason)}
+        return None, (f"{name} acts behind all that the price reads: what it costs is not known",)
     if name not in cost_responses.variants:
         raise LevelheadError(f"the price of {name!r} was not read", hint="read it for the chosen")
     cost_effects = resample_cost(cost_responses, [name], worse, inference, n_resamples).effects(
         sign=-1
     )
-    cost_notes = (
-        () if utility_test else ("the price is of the items on which settings were chosen",)
-    )
-    notes = (*earlier_notes, *cost_notes)
+    notes = () if utility_test else ("the price is of the items on which settings were chosen",)
     unit = cost_responses.measure.primary_metric.unit
     if not cost_effects.standard_errors[0] > 0:
-        return {"notes": (*notes, "the price does not change at all")}
-    return {"cost": single_effect(cost_effects, f"price of {name}", unit), "notes": notes}
+        return None, (*notes, "the price does not change at all")
+    return single_effect(cost_effects, f"price of {name}", unit), notes
 
 
 def _out_of_bag_gain(

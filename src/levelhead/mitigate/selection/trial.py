@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, NamedTuple
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple, final
 
 import numpy as np
 
+from levelhead.core.errors import LevelheadError
 from levelhead.measures.classification.controlled_difference import ControlledDifference
 from levelhead.measures.inference import estimate
 from levelhead.mitigate.controls.placebo_test import single_effect
@@ -37,6 +40,35 @@ DroppedBySource = tuple[tuple[str, tuple["DroppedItem", ...]], ...]
 """What was dropped, by what it was dropped from."""
 
 
+@final
+@dataclass(frozen=True)
+class UtilityLimit:
+    """What of a model's utility an edit may cost."""
+
+    min_utility_kept: float = 0.95
+    """The share of the base's utility that must be kept."""
+    max_utility_loss: float | None = None
+    """The largest loss in the utility's unit (points of accuracy), instead of the share."""
+    worse: Worse | None = None
+    """Which way the utility cost is worse, where its name does not say."""
+
+    def __post_init__(self) -> None:
+        if not 0 < self.min_utility_kept <= 1:
+            raise LevelheadError(
+                f"{self.min_utility_kept} of the price is to be kept",
+                hint="give a share such as 0.95, at most 1",
+            )
+        if self.max_utility_loss is not None and self.max_utility_loss < 0:
+            raise LevelheadError(
+                f"a loss of at most {self.max_utility_loss}", hint="give 0 or more"
+            )
+
+    @property
+    def share(self) -> float | None:
+        """The share that must be kept; None: a largest loss is given instead."""
+        return self.min_utility_kept if self.max_utility_loss is None else None
+
+
 class CandidateResponses(NamedTuple):
     """Responses of all candidates, and the candidates that the measure cannot use."""
 
@@ -48,9 +80,7 @@ class Selector(NamedTuple):
     """Settings of inference, and the largest utility loss."""
 
     inference: Inference
-    worse: Worse | None
-    min_utility_kept: float | None
-    max_utility_loss: float | None
+    limit: UtilityLimit
 
     def read_candidates(
         self, lm: LM, measure: Measure, edits: Mapping[str, EditSet], context: RunContext
@@ -77,10 +107,10 @@ class Selector(NamedTuple):
 
     def allowed_loss(self, utility: VariantResponses) -> float:
         """The largest loss that may be paid, of the utility cost of these items."""
-        if self.max_utility_loss is not None or self.min_utility_kept is None:
-            return self.max_utility_loss or 0.0
+        if self.limit.max_utility_loss is not None:
+            return self.limit.max_utility_loss
         # Of these items: a share of dev's accuracy would be another share of test's.
-        return (1 - self.min_utility_kept) * abs(self.estimate_base(utility).value)
+        return (1 - self.limit.min_utility_kept) * abs(self.estimate_base(utility).value)
 
     def evaluate_on_dev(
         self, candidates: EditCandidates, bias: CandidateResponses, utility: CandidateResponses
@@ -108,29 +138,28 @@ class Selector(NamedTuple):
         max_loss = self.allowed_loss(utility.responses)
         rows = []
         for candidate in candidates.candidates:
-            identity = {
-                "name": candidate.name,
-                "kind": candidate.kind,
-                "description": candidate.description,
-            }
+            make_row = partial(
+                CandidateResult,
+                name=candidate.name,
+                kind=candidate.kind,
+                description=candidate.description,
+            )
             reason = bias.unmeasurable.get(candidate.name) or utility.unmeasurable.get(
                 candidate.name
             )
             if reason is not None:
-                why_excluded = f"not measurable: {reason}"
-                rows.append(CandidateResult(exclusion_reason=why_excluded, **identity))  # type: ignore[arg-type]
+                rows.append(make_row(exclusion_reason=f"not measurable: {reason}"))
                 continue
             gain, low = gains[candidate.name]
             cost = estimate_utility_loss(
-                utility.responses, candidate.name, worse=self.worse, inference=self.inference
+                utility.responses, candidate.name, worse=self.limit.worse, inference=self.inference
             )
             rows.append(
-                CandidateResult(
+                make_row(
                     gain=gain,
                     lower_bound=low if gain is not None and math.isfinite(low) else None,
                     loss=cost,
                     exclusion_reason=_exclusion_reason(gain, low, cost, max_loss),
-                    **identity,  # type: ignore[arg-type]
                 )
             )
         return tuple(rows), (
@@ -157,7 +186,7 @@ class Selector(NamedTuple):
                 is_gain_confirmed = gain.interval.low > 0 and part_bound > 0
         if name in utility.responses.variants:
             cost = estimate_utility_loss(
-                utility.responses, name, worse=self.worse, inference=self.inference
+                utility.responses, name, worse=self.limit.worse, inference=self.inference
             )
             # The upper end, not the estimate: few items would otherwise let any cost pass.
             is_utility_kept = cost is None or cost.interval.high <= max_loss

@@ -11,10 +11,11 @@ strength         the columns of the enhanced StereoSet (Dawkins et al. 2024): tw
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
+from typing import TYPE_CHECKING, Literal, NamedTuple, final, get_args
 
-from levelhead.core.errors import LevelheadError, NotMeasurableError, UnknownNameError
+from levelhead.core.errors import LevelheadError, NotMeasurableError, require_option
 from levelhead.data.catalog.readers import read_items
 from levelhead.data.counterfactuals.contrast_pairs import swapped_pairs
 from levelhead.data.records import TextPair, TwinTriple
@@ -46,65 +47,66 @@ class BiasUtilityTask(NamedTuple):
     utility_test: Measure
 
 
-def load_user_task(
-    dev: str,
-    test: str,
-    *,
-    bias_measure: BiasMeasureName = "counterfactual",
-    utility_measure: UtilityMeasureName = "accuracy",
-    text: str = "text",
-    label: str = "label",
-    labels: Sequence[str] | None = None,
-    lexicon: str | Lexicon = "gender-en",
-    groups: tuple[str, str] | None = None,
-    control: bool = True,
-) -> BiasUtilityTask:
-    """The measures of two files of the user's.
+@final
+@dataclass(frozen=True)
+class TaskFiles:
+    """Two files of the user's, and how they are measured."""
 
-    Args:
-        dev: rows on which an edit is chosen: a .csv, .tsv or .jsonl file.
-        test: rows on which it is reported.
-        bias_measure: what is to come nearer to parity.
-        utility_measure: what is paid.
-        text: the column of texts (counterfactual).
-        label: the column of labels (counterfactual).
-        labels: names for the classes in the order of the model's columns, where the data name them
-            so.
-        lexicon: whose words are exchanged, or say which group a sentence is about.
-        groups: which two of its groups.
-        control: count flips beyond those of placebo twins; False: all flips, also those that any
-            other word would cause.
-    """
-    if bias_measure not in get_args(BiasMeasureName):
-        raise UnknownNameError("gain", str(bias_measure), get_args(BiasMeasureName))
-    if utility_measure not in get_args(UtilityMeasureName):
-        raise UnknownNameError("price", str(utility_measure), get_args(UtilityMeasureName))
+    dev: str
+    """Rows on which an edit is chosen: a .csv, .tsv or .jsonl file."""
+    test: str
+    """Rows on which it is reported."""
+    bias_measure: BiasMeasureName = "counterfactual"
+    """What is to come nearer to parity."""
+    utility_measure: UtilityMeasureName = "accuracy"
+    """What is paid."""
+    text: str = "text"
+    """The column of texts (counterfactual)."""
+    label: str = "label"
+    """The column of labels (counterfactual)."""
+    labels: Sequence[str] | None = None
+    """Names for the classes in the order of the model's columns, where the data name them so."""
+    lexicon: str | Lexicon = "gender-en"
+    """Whose words are exchanged, or say which group a sentence is about."""
+    groups: tuple[str, str] | None = None
+    """Which two of its groups."""
+    control: bool = True
+    """Count flips beyond those of placebo twins; False: all flips, also those that any other word
+    would cause."""
+
+    def __post_init__(self) -> None:
+        require_option("gain", self.bias_measure, get_args(BiasMeasureName))
+        require_option("price", self.utility_measure, get_args(UtilityMeasureName))
+
+
+def load_user_task(files: TaskFiles) -> BiasUtilityTask:
+    """The measures of two files of the user's."""
     # Two names of one file, such as a link, are refused as well.
-    if Path(dev).resolve() == Path(test).resolve():
+    if Path(files.dev).resolve() == Path(files.test).resolve():
         raise LevelheadError(
             "dev and test are one file: an edit is not to be reported on the rows it was chosen on",
             hint="split the rows into two files",
         )
-    names = None if labels is None else tuple(labels)
+    names = None if files.labels is None else tuple(files.labels)
 
     def load_measures(path: str) -> tuple[Measure, Measure]:
-        if bias_measure == "fairness":
-            return _fairness(path, names, lexicon, groups)
-        if bias_measure == "strength":
+        if files.bias_measure == "fairness":
+            return _fairness(path, names, files.lexicon, files.groups)
+        if files.bias_measure == "strength":
             return _strength(path)
         counterfactual = Counterfactual(
             path,
-            text=text,
-            label=label,
+            text=files.text,
+            label=files.label,
             labels=names,
-            lexicon=lexicon,
-            groups=groups,
-            metric=bias_measure,
+            lexicon=files.lexicon,
+            groups=files.groups,
+            metric=files.bias_measure,
         )
-        accuracy = Accuracy(path, text=text, label=label, labels=names)
-        return ControlledDifference(counterfactual) if control else counterfactual, accuracy
+        accuracy = Accuracy(path, text=files.text, label=files.label, labels=names)
+        return ControlledDifference(counterfactual) if files.control else counterfactual, accuracy
 
-    (bias, utility), (bias_test, utility_test) = load_measures(dev), load_measures(test)
+    (bias, utility), (bias_test, utility_test) = map(load_measures, (files.dev, files.test))
     return BiasUtilityTask(bias, bias_test, utility, utility_test)
 
 

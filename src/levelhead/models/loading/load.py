@@ -75,6 +75,8 @@ def load(
         recompute: Recompute layers for a gradient instead of holding all of them in memory
             (activation checkpointing).
     """
+    # Eleven parameters, as `from_pretrained` has them: a user sets one or two by name, and a value
+    # that holds some of them would be one more thing to import.
     if (precision := str(dtype).removeprefix("torch.")) not in DTYPES:
         raise UnknownNameError("dtype", precision, DTYPES)
     if sum(option is not None for option in (device, device_map, parallel)) > 1:

@@ -19,7 +19,7 @@ from levelhead.core.results import Estimate, Provenance, Record
 from levelhead.locate.effects import AblationEffects
 from levelhead.mitigate.controls.placebo_test import NO_EFFECT, has_no_effect
 from levelhead.mitigate.evaluation.gain import bias_aggregate
-from levelhead.mitigate.projection.config_grid import ALL_STEPS, ProjectionConfig
+from levelhead.mitigate.projection.config_grid import ALL_STEPS, EditPoint, ProjectionConfig
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -33,7 +33,11 @@ Better = Literal["lower", "higher"]
 ClaimVerdict = Literal["yes", "no", "undecided", "untestable"]
 TWO_HARD, TWO_WEIGHTED = ALL_STEPS[1], ALL_STEPS[3]
 # Projections are nested: an earlier level includes all later ones (Dawkins et al. 2024, section 4).
-SHALLOWER = {"penultimate+attn": "penultimate", "penultimate": "last", "last": "sent"}
+SHALLOWER: dict[EditPoint, EditPoint] = {
+    "penultimate+attn": "penultimate",
+    "penultimate": "last",
+    "last": "sent",
+}
 
 
 class ClaimTest(Record):
@@ -109,7 +113,7 @@ def _shallower(config: ProjectionConfig) -> ProjectionConfig | None:
     inner = config.penultimate if edit_point == "penultimate" else None
     last = None if edit_point == "sent" else config.last
     return ProjectionConfig(
-        edit_point=edit_point,  # type: ignore[arg-type]
+        edit_point=edit_point,
         penultimate=inner,
         last=last,
         pooled=config.pooled,

@@ -9,6 +9,7 @@ seeds are fixed: neither is resampled.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import numpy as np
@@ -255,15 +256,22 @@ def _best_configs(
         indices = [i for i, name in enumerate(names) if name.partition(" ")[0] == edit_point]
         if not indices:
             continue
-        fields = {"edit_point": edit_point, "measure": info.name, "n_configs": len(indices)}
+        make_best = partial(
+            BestConfig, edit_point=edit_point, measure=info.name, n_configs=len(indices)
+        )
         candidates = [i for i in indices if is_viable is None or is_viable[i]]
         if not candidates:
-            best_configs.append(BestConfig(config=None, **fields))  # type: ignore[arg-type]
+            best_configs.append(make_best(config=None))
             continue
         values = _sign(info) * resamples.full[1:]
         index = max(candidates, key=lambda i: values[i])
-        fields |= {"value": float(resamples.full[1 + index]), "utility": float(utility[index])}
-        best_configs.append(BestConfig(config=names[index], **fields))  # type: ignore[arg-type]
+        best_configs.append(
+            make_best(
+                config=names[index],
+                value=float(resamples.full[1 + index]),
+                utility=float(utility[index]),
+            )
+        )
     return best_configs
 
 

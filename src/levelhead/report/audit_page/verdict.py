@@ -25,6 +25,7 @@ from levelhead.explain.prompting.knowledge import KnowledgeResult
 from levelhead.measures.compare import Comparison, holm_corrected_comparisons
 from levelhead.measures.inference import holm_corrected
 from levelhead.measures.utility.pronoun_agreement import GAP_PREFIX
+from levelhead.mitigate.probing.concept_removal import RemovalReport
 from levelhead.report.theme import format_interval, format_number
 from levelhead.study.audit.budget_shares import COUNTEREXAMPLES
 from levelhead.study.distributed import OUT_OF_TIME
@@ -32,7 +33,7 @@ from levelhead.study.distributed import OUT_OF_TIME
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from levelhead.core.results import Estimate
+    from levelhead.core.results import Estimate, Provenance
     from levelhead.study.audit.audit import Audit
     from levelhead.study.audit.core_suite import Role
 
@@ -236,20 +237,33 @@ def _base_prompts(results: Mapping[str, Record], skill: Skill | None) -> Measure
     )
 
 
-def _derive_measurement(provenance: object, estimate: Estimate, **words: object) -> Measurement:
-    fields = {
-        "value": estimate.value,
-        "interval": estimate.interval,
-        "parity": estimate.parity,
-        "p": estimate.p,
-        "unit": estimate.unit,
-        "detectable": estimate.detectable,
-        "precision": estimate.precision,
-        "n": estimate.n,
-        "dropped": (),
-        "provenance": provenance,
-    }
-    return Measurement(**fields, **words)  # type: ignore[arg-type]
+def _derive_measurement(
+    provenance: Provenance,
+    estimate: Estimate,
+    *,
+    measure: str,
+    direction: str,
+    above: str,
+    below: str,
+    skill: Skill | None,
+) -> Measurement:
+    return Measurement(
+        measure=measure,
+        direction=direction,
+        above=above,
+        below=below,
+        skill=skill,
+        value=estimate.value,
+        interval=estimate.interval,
+        parity=estimate.parity,
+        p=estimate.p,
+        unit=estimate.unit,
+        detectable=estimate.detectable,
+        precision=estimate.precision,
+        n=estimate.n,
+        dropped=(),
+        provenance=provenance,
+    )
 
 
 def _assess_measure(name: str, role: Role, result: Record) -> AuditMeasureVerdict:
@@ -393,8 +407,8 @@ def _write_sentences(
         sentences.append(f"Capability: {'; '.join(utilities)}.")
     sentences += [f"Item by item, second minus first: {comparison}." for comparison in compared]
     sentences += [
-        (f"The edit, {step.partition('.')[2]}: {result.verdict} ({result.reason}).")  # type: ignore[attr-defined]
+        f"The edit, {step.partition('.')[2]}: {result.verdict} ({result.reason})."
         for step, result in results.items()
-        if step.startswith("removed.") and not isinstance(result, StepFailure)
+        if step.startswith("removed.") and isinstance(result, RemovalReport)
     ]
     return tuple(sentences)

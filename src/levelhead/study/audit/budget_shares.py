@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field
@@ -265,7 +264,7 @@ class TimeBudget:
         except LevelheadError:  # no prompt fits this model
             return {}
         for backgrounds in (None, 3, 1):
-            measure = replace(base, backgrounds=backgrounds)  # type: ignore[call-arg]
+            measure = base.with_options(backgrounds=backgrounds)
             query_sets = measure.queries(self.lm)
             n_used = count_queries(query_sets, measure)
             cost = n_used * self.timer.seconds_per_query(query_sets) if limit > 0 else 0.0

@@ -10,6 +10,7 @@ from pydantic import BeforeValidator
 from levelhead.data.lexicons.published import resolve_lexicon
 from levelhead.explain.attention.counterstereotype import CounterStereotypeResult, counterstereotype
 from levelhead.explain.attention.example import AttentionExample, make_attention_example
+from levelhead.explain.attention.head_groups import HeadGroups
 from levelhead.explain.attention.pair_sources import counterstereotype_pairs, pairs_from_templates
 from levelhead.explain.attention.pairs import attribute_first, sample_pairs
 from levelhead.study.row import RowCells, estimate_cells, interval_cells, p_cells
@@ -72,8 +73,7 @@ def run_counterstereotype_step(session: StudySession, name: str) -> CounterStere
         lambda: counterstereotype(
             lm,
             pairs,
-            biased=head_map.positive_heads(),
-            regular=head_map.negative_heads(),
+            HeadGroups(head_map.positive_heads(), head_map.negative_heads()),
             n=row.n,
             control_categories=row.control_categories,
             placebo=placebo,
@@ -93,7 +93,7 @@ def run_attention_example_step(session: StudySession, name: str) -> AttentionExa
         pair = sample_pairs(
             oriented_pairs, 2, seed=session.config.seed, control_categories=row.control_categories
         ).pairs[0]
-        return make_attention_example(lm, pair, biased=head_map.top(1), regular=head_map.bottom(1))
+        return make_attention_example(lm, pair, HeadGroups(head_map.top(1), head_map.bottom(1)))
 
     return session.load_or_compute(AttentionExample, inputs, make)
 

@@ -223,19 +223,19 @@ def run_downstream_step(session: StudySession, name: str) -> DownstreamReport:
             for measure_name in row.extrinsic
         }
         omitted = tuple(variant for variant in all_variants if variant not in names)
-        rule = {
-            "utility_measure": row.utility_measure,
-            "max_utility_loss": row.max_utility_loss,
-            "viability": row.viability,
-        }
         provenances = [
             responses.provenance_with(session.inference) for _, responses in column_responses
         ]
-        extra_fields = {
-            "left_out": omitted,
-            "provenance": [provenance for provenance in provenances if provenance is not None],
-        }
-        return compare_downstream(names, intrinsic, extrinsic, **rule, **extra_fields)  # type: ignore[arg-type]
+        return compare_downstream(
+            names,
+            intrinsic,
+            extrinsic,
+            utility_measure=row.utility_measure,
+            left_out=omitted,
+            max_utility_loss=row.max_utility_loss,
+            viability=row.viability,
+            provenance=[provenance for provenance in provenances if provenance is not None],
+        )
 
     return session.load_or_compute(DownstreamReport, inputs, make)
 
@@ -276,8 +276,12 @@ def _resample_variants(
 
 def _describe_measure(session: StudySession, name: str, lm: LM) -> ColumnInfo:
     measure = session.measure(name)
-    fields = {"unit": measure.primary_metric.unit, "measured_by": measure.measure_key(lm)}
-    return ColumnInfo(name=name, better=comparison_aggregate(measure.primary_metric)[1], **fields)  # type: ignore[arg-type]
+    return ColumnInfo(
+        name=name,
+        better=comparison_aggregate(measure.primary_metric)[1],
+        unit=measure.primary_metric.unit,
+        measured_by=measure.measure_key(lm),
+    )
 
 
 def _build_edits(session: StudySession, row: DownstreamStep, lm: LM) -> dict[str, tuple[Edit, ...]]:

@@ -17,7 +17,12 @@ from levelhead.locate.validation.greedy import (
     select_heads_greedily,
 )
 from levelhead.locate.validation.random_heads import RandomHeadControl, compare_with_random_heads
-from levelhead.locate.validation.repeated_splits import SplitRange, SplitStability, repeat_splits
+from levelhead.locate.validation.repeated_splits import (
+    RepeatedSplitConfig,
+    SplitRange,
+    SplitStability,
+    repeat_splits,
+)
 from levelhead.locate.validation.split import split_items
 from levelhead.measures.responses import model_key
 from levelhead.mitigate.heads.mask_top_heads import select_heads
@@ -142,11 +147,13 @@ def run_description_step(session: StudySession, name: str) -> MapDescription:
     )
 
 
-def run_random_heads_step(session: StudySession, name: str, k: int | str) -> RandomHeadControl:
+def run_random_heads_step(
+    session: StudySession, name: str, k: int | Literal["all"]
+) -> RandomHeadControl:
     """Test the top heads against random ones on the confirm half."""
     row, head_map = session.config.rows(HeadMapStep)[name], session.head_map(name)
     lm, measure = session.model(row.model), session.measure(row.quick_measure or row.measure)
-    sites = select_heads(head_map, "top", k)  # type: ignore[arg-type]
+    sites = select_heads(head_map, "top", k)
 
     def make() -> RandomHeadControl:
         responses, split = split_halves(session, lm, measure, head_map)
@@ -190,9 +197,7 @@ def run_repeated_splits_step(session: StudySession, name: str) -> SplitStability
             lm,
             measure,
             responses,
-            k=row.k,
-            n_splits=row.splits or 20,
-            split_by=split.split_by,
+            config=RepeatedSplitConfig(row.splits or 20, split.split_by, row.k),
             sign=head_map.bias_sign.sign,
             ablation_responses=ablated,
             inference=session.inference,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 from pydantic import Field
 
 from levelhead.core.calibration import failed_calibration_mark
-from levelhead.mitigate.heads.amplify import AmplifyReport, amplify
+from levelhead.mitigate.heads.amplify import AmplifyReport, ScalingGrid, amplify
 from levelhead.mitigate.heads.mask_top_heads import MaskingReport, compare_masked_heads
 from levelhead.replication.yang2025.masking_curves import MaskingCurves, measure_masking_curves
 from levelhead.study.row import RowCells, estimate_cells
@@ -163,8 +163,7 @@ def run_amplify_step(session: StudySession, name: str) -> AmplifyReport:
             measure,
             session.measure(utility_measure),
             k=map_step.k,
-            head_counts=row.ks,
-            factors=row.factors,
+            grid=ScalingGrid(row.ks, row.factors),
             inference=session.inference,
             context=session.context,
         ),

@@ -11,7 +11,12 @@ from levelhead.data.counterfactuals.held_out import held_out_pairs
 from levelhead.data.lexicons.published import resolve_lexicon
 from levelhead.measures.responses import model_key
 from levelhead.mitigate.evaluation.single_edit_gain import bias_reduction
-from levelhead.mitigate.probing.concept_removal import LEVEL, RemovalReport, concept_removal
+from levelhead.mitigate.probing.concept_removal import (
+    LEVEL,
+    BiasReduction,
+    RemovalReport,
+    concept_removal,
+)
 from levelhead.models.edits.files import read_fitted_words
 from levelhead.study.row import RowCells, estimate_cells
 from levelhead.study.session import StudySession, StudyStep, measure_inputs
@@ -20,8 +25,6 @@ from levelhead.study.steps.kinds import StepDefinition
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-    from levelhead.core.results import Estimate
 
 
 class ProbingStep(StrictConfig):
@@ -75,19 +78,19 @@ def run_probing_step(session: StudySession, row: ProbingStep) -> RemovalReport:
     }
 
     def make() -> RemovalReport:
-        gain: Estimate | None = None
+        reduction = BiasReduction()
         if measure is not None:
             gain = bias_reduction(
                 measure, lm, edits, inference=session.inference, context=session.context
             )
+            reduction = BiasReduction(gain, measure.measure_key(lm))
         pairs = held_out_pairs(row.lexicon, fitted_on=fitted_words).pairs
         return concept_removal(
             lm,
             edits,
             pairs,
             fitted_on=fitted_words,
-            bias_reduction=gain,
-            bias_measure=None if measure is None else measure.measure_key(lm),
+            bias_reduction=reduction,
             # One-sided bounds of 0.95 are the ends of an interval of 0.9.
             inference=replace(session.inference, level=LEVEL),
         )

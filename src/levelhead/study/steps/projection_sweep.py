@@ -11,7 +11,12 @@ from pydantic import BeforeValidator, Field, model_validator
 from levelhead.core.errors import NotMeasurableError
 from levelhead.data.counterfactuals.contrast_pairs import contrast_pairs, contrast_pairs_digest
 from levelhead.measures.responses import model_key
-from levelhead.mitigate.controls.placebo_report import PlaceboReport, evaluate_with_placebos
+from levelhead.mitigate.controls.placebo_report import (
+    ChosenSetting,
+    PlaceboConfig,
+    PlaceboReport,
+    evaluate_with_placebos,
+)
 from levelhead.mitigate.controls.placebo_test import NO_EFFECT, estimate_base_effect
 from levelhead.mitigate.evaluation.gain import Objective, keep_common_items, resample_paired
 from levelhead.mitigate.evaluation.sweep import (
@@ -229,17 +234,16 @@ def run_findings_step(session: StudySession, name: str, measure_name: str) -> Cl
         resampled = resample_paired(
             measure, responses, aggregate, metric=metric, inference=session.inference
         )
-        fields = {
-            "measure": measure.name,
-            "better": better,
-            "unit": metric.unit,
-            "measured_by": variant_responses.measured_by,
-            "provenance": variant_responses.provenance_with(session.inference),
-            "base": estimate_base_effect(
-                measure, variant_responses.base, inference=session.inference
-            ),
-        }
-        return run_claim_tests(resampled, tuple(variant_responses.variants), **fields)  # type: ignore[arg-type]
+        return run_claim_tests(
+            resampled,
+            tuple(variant_responses.variants),
+            measure=measure.name,
+            better=better,
+            unit=metric.unit,
+            measured_by=variant_responses.measured_by,
+            provenance=variant_responses.provenance_with(session.inference),
+            base=estimate_base_effect(measure, variant_responses.base, inference=session.inference),
+        )
 
     return session.load_or_compute(
         ClaimTests, {"row": sweep_inputs(session, row), "measure": measure_inputs(measure)}, make
@@ -336,11 +340,9 @@ def run_placebo_step(session: StudySession, name: str, edit_point: str) -> Place
         return evaluate_with_placebos(
             lm,
             measures[1],
-            edits,
+            ChosenSetting(best_name, edits, len(candidates)),
             _contrast_pairs(row),
-            variant=best_name,
-            n_candidates=len(candidates),
-            n_placebos=row.placebos or 200,
+            placebos=PlaceboConfig(row.placebos or 200),
             inference=session.inference,
             context=session.context,
         )

@@ -201,7 +201,7 @@ def _rows(result: PlaceboReport) -> list[dict[str, Any]]:
     if result.confidence_control is not None:
         gains["the base, temperature-scaled"] = result.confidence_control.gain_from_temperature
         gains["the edit beyond lost confidence"] = result.confidence_control.gain
-    rows = []
+    rows: list[dict[str, Any]] = []
     for name, estimate in gains.items():
         if estimate is None:
             rows.append({"which": name, "formatted": f"{name}\nno change"})
@@ -211,6 +211,6 @@ def _rows(result: PlaceboReport) -> list[dict[str, Any]]:
             f"{name}\n{format_number(estimate.value)} {format_interval(low, high)}, n {estimate.n}"
         )
         rows.append(
-            {"which": name, "gain": estimate.value, "low": low, "high": high, "formatted": text}  # type: ignore[dict-item]
+            {"which": name, "gain": estimate.value, "low": low, "high": high, "formatted": text}
         )
     return rows
