@@ -25,7 +25,7 @@ from levelhead.explain.prompting.knowledge import KnowledgeResult
 from levelhead.measures.compare import Comparison, holm_corrected_comparisons
 from levelhead.measures.inference import holm_corrected
 from levelhead.measures.utility.pronoun_agreement import GAP_PREFIX
-from levelhead.report.theme import format_interval, format_number
+from levelhead.report.theme import format_estimate, format_number
 from levelhead.study.audit.budget_shares import COUNTEREXAMPLES
 from levelhead.study.distributed import OUT_OF_TIME
 
@@ -263,10 +263,7 @@ def _assess_measure(name: str, role: Role, result: Record) -> AuditMeasureVerdic
         return AuditMeasureVerdict(name, role, "not measured", None, result.problem, reason=reason)
     if not isinstance(result, Measurement):
         raise TypeError(f"{name} is no measurement")  # results of a cell are read by type
-    text = (
-        f"{format_number(result.value)} "
-        f"{format_interval(result.interval.low, result.interval.high)}"
-    )
+    text = format_estimate(result)
     if role == "utility":
         return AuditMeasureVerdict(name, role, "no test", result, text)
     verdict = decide_measure_verdict(result)

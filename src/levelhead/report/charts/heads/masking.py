@@ -10,9 +10,11 @@ from levelhead.report.lazy_altair import alt
 from levelhead.report.theme import (
     PALE,
     SHAPES,
+    HasInterval,
     apply_theme,
     category_scale,
     count_names,
+    format_estimate,
     format_interval,
     format_number,
     subtitle_lines,
@@ -24,7 +26,6 @@ if TYPE_CHECKING:
 
     from altair.typing import ChartType
 
-    from levelhead.core.results import Interval
     from levelhead.mitigate.heads.mask_top_heads import MaskedHeads, MaskingCurves, MaskingReport
 
 WIDTH = 500
@@ -64,18 +65,6 @@ class CurveLike(Protocol):
         """Values by number of masked heads."""
 
 
-class ChangeLike(Protocol):
-    """A change and its interval."""
-
-    @property
-    def value(self) -> float:
-        """The value."""
-
-    @property
-    def interval(self) -> Interval:
-        """Its interval."""
-
-
 class MaskingRowLike(Protocol):
     """One way of masking: its bias reduction and its utility cost."""
 
@@ -84,11 +73,11 @@ class MaskingRowLike(Protocol):
         """Name of the row or curve."""
 
     @property
-    def gain(self) -> ChangeLike:
+    def gain(self) -> HasInterval:
         """Change of the bias measure."""
 
     @property
-    def cost(self) -> ChangeLike:
+    def cost(self) -> HasInterval:
         """Change of the utility measure."""
 
 
@@ -223,8 +212,8 @@ def masking_chart(result: MaskingReport, *, subject: str = "") -> ChartType:
 
 class _Way(NamedTuple):
     name: str
-    gain: ChangeLike
-    cost: ChangeLike
+    gain: HasInterval
+    cost: HasInterval
 
 
 def _way(row: MaskedHeads, index: int, *, half: bool) -> _Way:
@@ -288,12 +277,8 @@ def _row(way: MaskingRowLike) -> dict[str, Any]:
         "price": cost.value,
         "price low": cost.interval.low,
         "price high": cost.interval.high,
-        "formatted gain": (
-            f"{format_number(gain.value)} {format_interval(gain.interval.low, gain.interval.high)}"
-        ),
-        "formatted price": (
-            f"{format_number(cost.value)} {format_interval(cost.interval.low, cost.interval.high)}"
-        ),
+        "formatted gain": format_estimate(gain),
+        "formatted price": format_estimate(cost),
     }
 
 
