@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from levelhead.report.charts.histogram import BAR_COLOUR, bin_edges, histogram
 from levelhead.report.head_map_labels import inline_data
@@ -60,23 +60,18 @@ def control_chart(result: RandomHeadControl, *, subject: str = "") -> ChartType:
     ]
     names = list(marks)
     legend = alt.Legend(title=None, orient="top", symbolSize=300, columns=3)
+
+    def mark_encoding(index: int) -> dict[str, Any]:
+        values = [mark[index] for mark in marks.values()]
+        return {"sort": names, "legend": legend, "scale": alt.Scale(domain=names, range=values)}
+
     rules = (
         alt.Chart(inline_data(rows))
         .mark_rule(strokeWidth=2)
         .encode(
             x="at:Q",
-            color=alt.Color(
-                "what:N",
-                sort=names,
-                legend=legend,
-                scale=alt.Scale(domain=names, range=[mark[1] for mark in marks.values()]),
-            ),
-            strokeDash=alt.StrokeDash(
-                "what:N",
-                sort=names,
-                legend=legend,
-                scale=alt.Scale(domain=names, range=[mark[2] for mark in marks.values()]),
-            ),
+            color=alt.Color("what:N", **mark_encoding(1)),
+            strokeDash=alt.StrokeDash("what:N", **mark_encoding(2)),
             tooltip=[
                 alt.Tooltip("what:N", title="which"),
                 alt.Tooltip("formatted:N", title="decrease"),

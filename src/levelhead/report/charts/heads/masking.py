@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from levelhead.core.errors import LevelheadError
 from levelhead.report.head_map_labels import inline_data
@@ -26,63 +26,28 @@ if TYPE_CHECKING:
 
     from altair.typing import ChartType
 
-    from levelhead.mitigate.heads.mask_top_heads import MaskedHeads, MaskingCurves, MaskingReport
+    from levelhead.mitigate.heads.mask_top_heads import (
+        MaskedHeads,
+        MaskingCurve,
+        MaskingCurves,
+        MaskingReport,
+    )
 
 WIDTH = 500
 LINES = "lines: intervals, solid over items, dashed over random head sets; grey: no change"
 """Caption of the lines: the two kinds of interval are not comparable."""
 
 
-class PointLike(Protocol):
-    """A value and its interval with a given number of masked heads."""
+class MaskingTradeOff(NamedTuple):
+    """One way of masking: the changes of the bias measure and of the utility measure."""
 
-    @property
-    def k(self) -> int:
-        """Number of masked heads."""
-
-    @property
-    def value(self) -> float:
-        """The value."""
-
-    @property
-    def low(self) -> float:
-        """Lower end of the interval."""
-
-    @property
-    def high(self) -> float:
-        """Upper end of the interval."""
-
-
-class CurveLike(Protocol):
-    """One test over masked heads."""
-
-    @property
-    def name(self) -> str:
-        """Name of the row or curve."""
-
-    @property
-    def points(self) -> Sequence[PointLike]:
-        """Values by number of masked heads."""
-
-
-class MaskingRowLike(Protocol):
-    """One way of masking: its bias reduction and its utility cost."""
-
-    @property
-    def name(self) -> str:
-        """Name of the row or curve."""
-
-    @property
-    def gain(self) -> HasInterval:
-        """Change of the bias measure."""
-
-    @property
-    def cost(self) -> HasInterval:
-        """Change of the utility measure."""
+    name: str
+    gain: HasInterval
+    cost: HasInterval
 
 
 def curves_chart(
-    curves: Sequence[CurveLike], *, measure: str, model: str = "", notes: Sequence[str] = ()
+    curves: Sequence[MaskingCurve], *, measure: str, model: str = "", notes: Sequence[str] = ()
 ) -> ChartType:
     """Plot a measure by the number of masked heads, one line per test (Table 3).
 
@@ -159,7 +124,7 @@ def masking_curve_chart(
 
 
 def gain_and_cost_chart(
-    rows: Sequence[MaskingRowLike], *, gain: str, cost: str, model: str, notes: Sequence[str] = ()
+    rows: Sequence[MaskingTradeOff], *, gain: str, cost: str, model: str, notes: Sequence[str] = ()
 ) -> ChartType:
     """Plot the bias reduction of each way of masking against its utility cost (Table 1).
 
@@ -210,21 +175,15 @@ def masking_chart(result: MaskingReport, *, subject: str = "") -> ChartType:
     )
 
 
-class _Way(NamedTuple):
-    name: str
-    gain: HasInterval
-    cost: HasInterval
-
-
-def _way(row: MaskedHeads, index: int, *, half: bool) -> _Way:
+def _way(row: MaskedHeads, index: int, *, half: bool) -> MaskingTradeOff:
     first, cost = row.changes[0], row.changes[index].change
     gain = first.confirmed_change if half else first.change
     if gain is None or cost is None:
         raise LevelheadError(f"{row.name} has no change to plot", hint="compare it with the base")
-    return _Way(row.name, gain, cost)
+    return MaskingTradeOff(row.name, gain, cost)
 
 
-def _trade_off_panel(ways: Sequence[MaskingRowLike], gain: str, cost: str) -> ChartType:
+def _trade_off_panel(ways: Sequence[MaskingTradeOff], gain: str, cost: str) -> ChartType:
     names = _names([way.name for way in ways])
     rows = [_row(way) for way in ways]
     colour = alt.Color(
@@ -264,7 +223,7 @@ def _trade_off_panel(ways: Sequence[MaskingRowLike], gain: str, cost: str) -> Ch
     ).properties(width=WIDTH, height=340)
 
 
-def _row(way: MaskingRowLike) -> dict[str, Any]:
+def _row(way: MaskingTradeOff) -> dict[str, Any]:
     gain, cost = way.gain, way.cost
     kinds = tuple(dict.fromkeys(interval_over(change.interval) for change in (gain, cost)))
     return {
