@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Literal, final
 import torch
 
 from levelhead.core.errors import LevelheadError, NotMeasurableError, UnknownNameError
-from levelhead.measures.embedding.seat import surroundings_hash
+from levelhead.measures.embedding.word_contexts import surroundings_hash
 
 if TYPE_CHECKING:
     from levelhead.locate.attribution.variants import AblationResponses

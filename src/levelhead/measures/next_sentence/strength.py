@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, ClassVar, Literal, final, get_args
 from levelhead.core.frozen import FrozenDict
 from levelhead.core.run_context import Inference
 from levelhead.data.records import TwinTriple
-from levelhead.measures.base import Extras, RequiredHead, check_option
+from levelhead.measures.base import Extras, RequiredHead
 from levelhead.measures.items import QuerySet
 from levelhead.measures.metric import Metric
 from levelhead.measures.next_sentence.twin_triples import FACTORS, PAPER, SWAPPED, TwinTripleMeasure
+from levelhead.measures.options import check_option
 from levelhead.measures.reductions import Reduction, make_signed_part, mean
 from levelhead.measures.skills.skills import SkillCheck, make_next_sentence_check
 
