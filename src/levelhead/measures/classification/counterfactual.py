@@ -29,7 +29,7 @@ from levelhead.measures.classification.classes import rename_classes
 from levelhead.measures.classification.group_rates import (
     PairedPredictions,
     estimate_by_class,
-    paired_share_interval,
+    paired_percent_interval,
 )
 from levelhead.measures.inference import estimate
 from levelhead.measures.items import MeasureItem, QuerySet
@@ -244,7 +244,7 @@ class Counterfactual(LexiconMeasure):
             low=-metric.high,
             # A few texts may change a lot and most hardly: the outermost of three methods covers.
             method="outer",
-            closed_form_interval=_percent_points if metric.is_step else None,
+            closed_form_interval=paired_percent_interval if metric.is_step else None,
         )
         return TestInputs(excess, both, pair[1].design())
 
@@ -377,10 +377,6 @@ def _skip_reason(text: str, twin: SwapResult) -> str:
 def _coverage(responses: Responses) -> list[str]:
     reasons = Counter(reason for _, reason in responses.dropped)
     return [f"dropped: {count} x {reason}" for reason, count in reasons.most_common(3)]
-
-
-def _percent_points(values: torch.Tensor, design: Design, level: float) -> Interval:
-    return scale_interval(paired_share_interval(values, design, level), 100)
 
 
 def _share_interval(values: torch.Tensor, design: Design, level: float) -> Interval | None:

@@ -16,7 +16,7 @@ from scipy import stats
 from levelhead.core.errors import NotMeasurableError
 from levelhead.core.results import Interval
 from levelhead.measures.inference import estimate, holm_corrected, note_failure, null_distribution
-from levelhead.measures.metric import Metric
+from levelhead.measures.metric import Metric, scale_interval
 from levelhead.measures.next_sentence.distance import swap_columns
 from levelhead.measures.reductions import column_difference, mean, take_resample
 from levelhead.stats.designs import clustered_design
@@ -181,6 +181,11 @@ def paired_share_interval(values: torch.Tensor, design: Design, level: float) ->
     return Interval(
         low=b - c - half_width, high=b - c + half_width, level=level, method="bonett-price"
     )
+
+
+def paired_percent_interval(values: torch.Tensor, design: Design, level: float) -> Interval:
+    """Interval of Bonett and Price: it has a width if nothing flips, where resampling has none."""
+    return scale_interval(paired_share_interval(values, design, level), 100)
 
 
 def _log_interval(values: torch.Tensor, design: Design, level: float) -> Interval:
