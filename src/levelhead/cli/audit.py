@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from levelhead.core.results import Record
     from levelhead.models.lm import LM
-    from levelhead.report.audit_page.verdict import AuditMeasureVerdict
+    from levelhead.report.audit_page.verdict_text import AuditMeasureVerdict
     from levelhead.study.audit.audit import Audit, AuditSources
     from levelhead.study.config import StudyConfig
     from levelhead.study.distributed import Deadline

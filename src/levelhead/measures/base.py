@@ -9,24 +9,26 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple, Self
 
 from levelhead.core.calibration import MeasureKey
 from levelhead.core.canonical_json import content_hash
-from levelhead.core.errors import (
-    LevelheadError,
-    NotMeasurableError,
-    UnknownNameError,
-    require_option,
-)
+from levelhead.core.errors import NotMeasurableError, UnknownNameError, require_option
 from levelhead.core.results import DroppedItem, Estimate, ItemValue, Measurement, Provenance
 from levelhead.core.run_context import Inference, RunContext
-from levelhead.measures.inference import estimate, estimate_signed_part, holm_corrected
+from levelhead.measures.inference import (
+    estimate,
+    estimate_signed_part,
+    holm_corrected,
+    note_failure,
+)
+from levelhead.measures.items import subsample_queries
 from levelhead.measures.metric import jackknife_variance, require_differentiable, require_values
-from levelhead.measures.responses import read_responses
+from levelhead.measures.options import option_as_json
+from levelhead.measures.responses import describe_losses, read_responses
 from levelhead.measures.skills.skills import check_skill
 from levelhead.measures.skills.word_order import make_word_order_check
-from levelhead.measures.subsample import subsample_queries
 from levelhead.models.loading.checkpoints import MissingHeadError
 
 if TYPE_CHECKING:
@@ -89,6 +91,8 @@ class Measure(ABC):
     """Whether a control estimates parity; then the excess over the control is tested."""
     model_options: ClassVar[tuple[str, ...]] = ()
     """Options and metadata that describe the model, not the queries, such as its class order."""
+    file_options: ClassVar[tuple[str, ...]] = ()
+    """Options that may be the path of a file; settings give its name, without its folder."""
     test_on_unflagged_only: ClassVar[bool] = False
     """Whether the null hypothesis holds for unflagged items only; then p uses only these."""
 
@@ -122,6 +126,10 @@ class Measure(ABC):
     @property
     def compared_groups(self) -> tuple[str, ...]:
         """The two compared groups, if the user may choose them."""
+        return ()
+
+    def excluded_groups_note(self) -> tuple[str, ...]:
+        """A note if the comparison leaves out groups of the lexicon."""
         return ()
 
     def specification_options(self, lm: LM) -> Mapping[str, Sequence[object]]:
@@ -249,6 +257,9 @@ class Measure(ABC):
         settings = {
             option.name: option_as_json(getattr(self, option.name)) for option in fields(self)
         }
+        for name in self.file_options:
+            if isinstance(path := getattr(self, name), str):
+                settings[name] = Path(path).name
         # Defaults stay out: they would change the hash of results that older versions stored.
         if self.subsample_fraction == 1:
             del settings["subsample_fraction"]
@@ -308,13 +319,12 @@ class Measure(ABC):
         values = primary.per_item_values(responses)
         require_values(values)
         main = self.estimate_metric(responses, primary, inference)
-        extra_estimates, failure_notes = [], []
+        extra_estimates: list[Estimate] = []
+        failure_notes: list[str] = []
         # Only the primary metric must exist: a secondary one without a value becomes a note.
         for metric in self.ordered_metrics[1:]:
-            try:
+            with note_failure(failure_notes, metric.name):
                 extra_estimates.append(self.estimate_metric(responses, metric, inference))
-            except NotMeasurableError as error:
-                failure_notes.append(f"{metric.name}: {error.problem}")
         unflagged, notes = self._estimate_unflagged(responses, inference)
         extras = self.compute_extras(response_sets, inference)
         # The detectable effect must belong to the number that p tests, not to the number printed.
@@ -356,10 +366,10 @@ class Measure(ABC):
             ),
             extras=(*unflagged, *extra_estimates, *extras.estimates),
             notes=(
-                *self._excluded_groups_note(),
+                *self.excluded_groups_note(),
                 *notes,
                 *failure_notes,
-                *_describe_losses(response_sets),
+                *describe_losses(response_sets),
                 *extras.notes,
             ),
             provenance=self._provenance(lm, response_sets, inference, threads),
@@ -400,17 +410,18 @@ class Measure(ABC):
 
         Also returns notes on groups without an estimate. Both are empty if there is only one group.
         """
-        estimates, notes = [], []
+        estimates: list[Estimate] = []
+        notes: list[str] = []
         for name in responses.groups if len(responses.groups) > 1 else ():
-            try:
-                group_responses = responses.select_where("group", name)
+            with note_failure(notes, f"{label} {name}"):
                 estimates.append(
                     self.estimate_metric(
-                        group_responses, self.primary_metric, inference, f"{label}: {name}"
+                        responses.select_where("group", name),
+                        self.primary_metric,
+                        inference,
+                        f"{label}: {name}",
                     )
                 )
-            except NotMeasurableError as error:
-                notes.append(f"{label} {name}: {error.problem}")
         return holm_corrected(estimates), tuple(notes)
 
     def build_comparability_key(self, metric: Metric, responses: Responses) -> str:
@@ -429,21 +440,6 @@ class Measure(ABC):
             if metric.name == name:
                 return metric
         raise UnknownNameError("metric", name, [metric.name for metric in self.ordered_metrics])
-
-    def _excluded_groups_note(self) -> tuple[str, ...]:
-        """A note if the comparison leaves out groups of the lexicon."""
-        # Groups that the user chose need no note: the choice was deliberate.
-        is_explicit = getattr(self, "groups", None) is not None
-        lexicon = (
-            getattr(self, "resolved_lexicon", None)
-            if self.compared_groups and not is_explicit
-            else None
-        )
-        excluded = [
-            name for name in getattr(lexicon, "groups", ()) if name not in self.compared_groups
-        ]
-        note = f"{' and '.join(self.compared_groups)} are compared; not {', '.join(excluded)}"
-        return (note,) if excluded else ()
 
     def _estimate_unflagged(
         self, responses: Responses, inference: Inference
@@ -496,62 +492,3 @@ class Measure(ABC):
                 "level": inference.level,
             },
         )
-
-
-def _describe_losses(response_sets: Sequence[Responses]) -> tuple[str, ...]:
-    """Notes of the responses, and counts of dropped items and lost contexts."""
-    notes = [note for responses in response_sets for note in responses.notes]
-    notes += [
-        f"{len(responses.dropped)} of {len(responses.dropped) + len(responses)} {kind} "
-        "could not be read"
-        for responses, kind in zip(
-            response_sets, ("items asked", *["controls"] * len(response_sets)), strict=False
-        )
-        if responses.dropped
-    ]
-    n_lost = sum(count for responses in response_sets for _, count in responses.lost_counts)
-    if n_lost:
-        example_reason = next(
-            reason for responses in response_sets for reason, _ in responses.lost_counts
-        )
-        notes.append(f"contexts that could not be read: {n_lost} (such as: {example_reason})")
-    return tuple(notes)
-
-
-def option_as_json(value: object) -> object:
-    """Convert an option to plain JSON; lexicons and the user's items are replaced by hashes."""
-    if isinstance(value, tuple) and any(hasattr(element, "_fields") for element in value):
-        return hash_items(value)
-    if isinstance(value, tuple | list):
-        return [option_as_json(element) for element in value]
-    if value is None or isinstance(value, str | int | float | bool):
-        return value
-    name, digest = getattr(value, "name", None), getattr(value, "sha256", None)
-    if name is not None and digest is not None:
-        return {"name": str(name), "sha256": str(digest)}
-    return str(value)
-
-
-def hash_items(items: Sequence[object]) -> str:
-    """SHA-256 of items that the user passed in memory."""
-    return content_hash([list(item) if isinstance(item, tuple) else str(item) for item in items])
-
-
-def forbid_unused_options(measure: Measure, options: tuple[str, ...], overriding: str) -> None:
-    """Raise an error for options that another option makes ineffective."""
-    # A silently ignored option would look as if it had been applied.
-    defaults = {option.name: option.default for option in fields(measure)}
-    changed = [name for name in options if getattr(measure, name) != defaults[name]]
-    if changed:
-        names_text = ", ".join(changed)
-        raise LevelheadError(
-            f"{names_text} would change nothing with {overriding}",
-            hint=f"leave out {names_text}, or {overriding}",
-        )
-
-
-def check_positive(value: float, name: str) -> None:
-    """Raise an error unless a number is larger than 0."""
-    # Written with `not` so that NaN is refused too.
-    if not value > 0:
-        raise LevelheadError(f"{name} is {value}", hint="give a number larger than 0")

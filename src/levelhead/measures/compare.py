@@ -13,6 +13,7 @@ from levelhead.core.results import Estimate, Measurement, Record
 from levelhead.measures.inference import estimate, holm_corrected
 from levelhead.measures.metric import jackknife_variance, require_values
 from levelhead.measures.reductions import column_difference
+from levelhead.measures.responses import select_common_items
 from levelhead.stats.power import ALPHA
 
 if TYPE_CHECKING:
@@ -168,17 +169,9 @@ def _difference(
     stacked = torch.stack(values, dim=1)
     # Column 0 is the first model, 1 the second: one resample of items serves both.
     difference_metric = replace(
-        metric,
-        aggregate=column_difference(metric.aggregate, 1, 0),
-        # The bounds of a value are not those of a difference: clipping would shorten the interval.
-        low=-float("inf"),
-        high=float("inf"),
-        parity=0.0,
-        null=None,
-        signed_part=None,
+        metric.difference(column_difference(metric.aggregate, 1, 0)),
         alternative="two-sided",
         method=None if metric.method == "bca" else metric.method,
-        closed_form_interval=None,
     )
     return estimate(
         inference,
@@ -226,30 +219,20 @@ def _distance(
             ]
         except NotMeasurableError:
             return None
-        values, metric, design = (
-            [inputs.values for inputs in tests],
-            tests[0].metric,
-            tests[0].design,
-        )
+        values = [inputs.values for inputs in tests]
+        metric, design = tests[0].metric, tests[0].design
         aggregate, parity = metric.aggregate, metric.parity or 0.0
     try:
+        difference = metric.difference(
+            lambda both, resample: (
+                (aggregate(both[:, 1], resample) - parity).abs()
+                - (aggregate(both[:, 0], resample) - parity).abs()
+            )
+        )
         return estimate(
             inference,
-            replace(
-                metric,
-                aggregate=lambda both, resample: (
-                    (aggregate(both[:, 1], resample) - parity).abs()
-                    - (aggregate(both[:, 0], resample) - parity).abs()
-                ),
-                low=-float("inf"),
-                high=float("inf"),
-                parity=0.0,
-                null=None,
-                signed_part=None,
-                # An absolute value near 0 has no BCa interval: resamples lie on one side of it.
-                method="expanded",
-                closed_form_interval=None,
-            ),
+            # An absolute value near 0 has no BCa interval: resamples lie on one side of it.
+            replace(difference, method="expanded"),
             torch.stack(values, dim=1),
             design or measure.design(pair[0], primary),
             name="change of the distance from parity",
@@ -263,9 +246,7 @@ def _select_shared_items(
     first: Sequence[Responses], second: Sequence[Responses]
 ) -> tuple[list[Responses], list[Responses]]:
     """Responses of a measure and its control for the items that both models could read."""
-    parts = (*first, *second)
-    shared_ids = set.intersection(*({item.id for item in responses.items} for responses in parts))
-    selected = [responses.select(lambda item: item.id in shared_ids) for responses in parts]
+    selected = select_common_items((*first, *second))
     return selected[: len(first)], selected[len(first) :]
 
 

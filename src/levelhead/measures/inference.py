@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
@@ -9,6 +10,7 @@ import numpy as np
 import torch
 from scipy import stats
 
+from levelhead.core.errors import NotMeasurableError
 from levelhead.core.results import Estimate, Interval, Measurement, Precision, PValue
 from levelhead.measures.metric import require_values
 from levelhead.stats.bootstrap import BootstrapEstimate, bootstrap
@@ -19,7 +21,7 @@ from levelhead.stats.permutation import NullDistribution, permutation, sign_flip
 from levelhead.stats.power import holm_detectable_effect
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from numpy.typing import NDArray
 
@@ -280,3 +282,12 @@ def _widen(result: BootstrapEstimate, extra_variance: float) -> BootstrapEstimat
         update=wider | {"method": f"{result.interval.method}, contexts added"}
     )
     return BootstrapEstimate(result.value, interval, result.standard_error * factor, result.df)
+
+
+@contextmanager
+def note_failure(notes: list[str], name: str) -> Iterator[None]:
+    """Add a note instead of raising an error if a number cannot be measured."""
+    try:
+        yield
+    except NotMeasurableError as error:
+        notes.append(f"{name}: {error.problem}")

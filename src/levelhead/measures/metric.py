@@ -8,7 +8,7 @@ only the second step is repeated for resampled or relabelled items.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal, final
 
 import numpy as np
@@ -119,6 +119,22 @@ class Metric:
     def is_step(self) -> bool:
         """Whether the gradient is zero wherever it exists."""
         return self.smooth_surrogate is not None
+
+    def difference(self, aggregate: Aggregate) -> Metric:
+        """A difference of values of this metric, with a parity of 0.
+
+        It has other bounds than a value, which would shorten the interval, and no null.
+        """
+        return replace(
+            self,
+            aggregate=aggregate,
+            low=-float("inf"),
+            high=float("inf"),
+            parity=0.0,
+            null=None,
+            signed_part=None,
+            closed_form_interval=None,
+        )
 
     def value(self, responses: Responses, design: Design) -> torch.Tensor:
         """Compute the value, differentiable in the responses unless it is a step function."""

@@ -129,6 +129,34 @@ class Responses:
         )
 
 
+def select_common_items(response_sets: Sequence[Responses]) -> list[Responses]:
+    """The items that all sets hold, such as texts whose controls could be read as well."""
+    common_ids = set.intersection(
+        *({item.id for item in responses.items} for responses in response_sets)
+    )
+    return [responses.select(lambda item: item.id in common_ids) for responses in response_sets]
+
+
+def describe_losses(response_sets: Sequence[Responses]) -> tuple[str, ...]:
+    """Notes of the responses, and counts of dropped items and lost contexts."""
+    notes = [note for responses in response_sets for note in responses.notes]
+    notes += [
+        f"{len(responses.dropped)} of {len(responses.dropped) + len(responses)} {kind} "
+        "could not be read"
+        for responses, kind in zip(
+            response_sets, ("items asked", *["controls"] * len(response_sets)), strict=False
+        )
+        if responses.dropped
+    ]
+    n_lost = sum(count for responses in response_sets for _, count in responses.lost_counts)
+    if n_lost:
+        example_reason = next(
+            reason for responses in response_sets for reason, _ in responses.lost_counts
+        )
+        notes.append(f"contexts that could not be read: {n_lost} (such as: {example_reason})")
+    return tuple(notes)
+
+
 def read_responses(
     lm: LM, query_sets: Sequence[QuerySet], *, context: RunContext = RunContext()
 ) -> list[Responses]:

@@ -7,7 +7,7 @@ Okabe and Ito (2008) without yellow, which is hard to see on white.
 from __future__ import annotations
 
 import textwrap
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from altair.typing import ChartType
+
+    from levelhead.core.results import Interval
 
 INK, PALE = "#222222", "#8c8c8c"
 NEGATIVE, POSITIVE = "#542788", "#b35806"
@@ -142,3 +144,38 @@ def format_number(value: float | None, *, missing: str = "none") -> str:
 def format_interval(low: float, high: float) -> str:
     """Format an interval with three significant digits."""
     return f"[{low:.3g}, {high:.3g}]"
+
+
+class HasInterval(Protocol):
+    """A value with its interval, such as an estimate or a measurement."""
+
+    @property
+    def value(self) -> float:
+        """The value."""
+
+    @property
+    def interval(self) -> Interval:
+        """Its interval."""
+
+
+def format_estimate(estimate: HasInterval | None) -> str:
+    """Format a value and its interval with three significant digits."""
+    if estimate is None:
+        return "none"
+    low, high = estimate.interval.low, estimate.interval.high
+    return f"{format_number(estimate.value)} {format_interval(low, high)}"
+
+
+def interval_fields(estimate: HasInterval) -> dict[str, Any]:
+    """Fields of a row of chart data that draw a value and its interval, and describe them."""
+    return {
+        "value": estimate.value,
+        "low": estimate.interval.low,
+        "high": estimate.interval.high,
+        "formatted": format_estimate(estimate),
+    }
+
+
+def with_unit(text: str, unit: str) -> str:
+    """A title with a unit, if there is one."""
+    return f"{text}, {unit}" if unit else text

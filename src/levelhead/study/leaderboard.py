@@ -1,24 +1,17 @@
 """Many models by the same measures: one study per model, so that a failure affects no other model.
 
-Models are ordered by the first measure, nearest to parity first. Every rank is a range, because
-models with overlapping intervals cannot be distinguished. Costs are in a separate file, because
-they differ from run to run and the results do not.
+Costs are in a separate file, because they differ from run to run and the results do not.
 """
 
 from __future__ import annotations
 
-import csv
 import hashlib
-import io
 import json
 import re
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-from pydantic import Field
-
-from levelhead.core.calibration import failed_calibration_mark
 from levelhead.core.canonical_json import to_canonical_json
 from levelhead.core.errors import LevelheadError
 from levelhead.core.files import (
@@ -32,13 +25,19 @@ from levelhead.core.files import (
 from levelhead.core.frozen import FrozenDict
 from levelhead.core.results import Measurement, Record, StepFailure
 from levelhead.core.run_context import Inference, RunContext
-from levelhead.core.verdicts import decide_measure_verdict
 from levelhead.engine.events import TaskFailed
 from levelhead.engine.executors.base import InProcess, TaskResult
 from levelhead.engine.run_dir import mark_owned
 from levelhead.engine.tasks import Task
 from levelhead.models.loading.load import compute_model_size
 from levelhead.study.config import StudyConfig
+from levelhead.study.ranks import (
+    Leaderboard,
+    ModelEntry,
+    leaderboard_to_csv,
+    rows_to_csv,
+    sort_entries,
+)
 from levelhead.study.run import run_study
 from levelhead.study.steps.config import ModelSource, inference_keys
 from levelhead.study.steps.measurements import MeasureStep
@@ -52,10 +51,6 @@ if TYPE_CHECKING:
 TASK_FUNCTION = "levelhead.study.leaderboard:run_model_study"
 MODELS, BOARD, TABLE, COSTS = "models", "leaderboard.json", "leaderboard.csv", "costs.csv"
 MODEL, ALL, COST = "model", "all", "cost.json"
-COLUMNS = (
-    *("model", "revision", "measure", "value", "low", "high", "parity", "p", "n", "dropped"),
-    *("first_rank", "last_rank", "mark", "missing", "verdict", "skill"),
-)
 
 
 class ModelCost(Record):
@@ -68,56 +63,6 @@ class ModelCost(Record):
     """Bytes of the model's files."""
     stored_bytes: int
     """Bytes of the model's stored responses and results."""
-
-
-class ModelEntry(Record):
-    """One model, by every measure."""
-
-    model: str
-    revision: str | None = None
-    measurements: dict[str, Measurement] = Field(default_factory=dict)
-    missing: dict[str, str] = Field(default_factory=dict)
-    """Why there is no number, by measure."""
-
-    @property
-    def name(self) -> str:
-        """The model's name with its revision: two revisions are two models."""
-        return f"{self.model}@{self.revision}" if self.revision else self.model
-
-
-class Leaderboard(Record):
-    """Models in their order, by measures in theirs."""
-
-    measures: Annotated[tuple[str, ...], Field(min_length=1)]
-    entries: Annotated[tuple[ModelEntry, ...], Field(min_length=1)]
-
-    def rank_ranges(self, measure: str) -> dict[str, tuple[int, int]]:
-        """First and last possible rank of each model by name; nearest to parity is first.
-
-        There are no ranks if values are not comparable or the measure has no parity. A model with
-        an inconclusive measure has no rank: a model without the skill would otherwise be first.
-        """
-        measurements = {
-            entry.name: measurement
-            for entry in self.entries
-            if (measurement := entry.measurements.get(measure))
-        }
-        if len({measurement.comparability_key for measurement in measurements.values()}) != 1:
-            return {}
-        distances = {
-            name: _distance_range(measurement)
-            for name, measurement in measurements.items()
-            if measurement.parity is not None and _is_ranked(measurement)
-        }
-        return {
-            name: (
-                # After the models that are certainly nearer, before those that are certainly
-                # farther.
-                1 + sum(other[1] < distance[0] for other in distances.values()),
-                len(distances) - sum(other[0] > distance[1] for other in distances.values()),
-            )
-            for name, distance in distances.items()
-        }
 
 
 def run_leaderboard(
@@ -163,10 +108,8 @@ def run_leaderboard(
         name = names[outcome.key]
         if isinstance(outcome, TaskResult):
             payload = json.loads(outcome.payload)
-            entries[name], costs[name] = (
-                ModelEntry.from_json(payload["entry"]),
-                ModelCost(**payload["cost"]),
-            )
+            entries[name] = ModelEntry.from_json(payload["entry"])
+            costs[name] = ModelCost(**payload["cost"])
         elif isinstance(outcome, TaskFailed):
             model, revision = _split_revision(name)
             reasons = dict.fromkeys(measures, outcome.reason)
@@ -178,9 +121,12 @@ def run_leaderboard(
     board = sort_entries(
         Leaderboard(measures=tuple(measures), entries=tuple(entries[n] for n in models))
     )
+    cost_rows = ({"model": name, **cost.model_dump()} for name, cost in sorted(costs.items()))
     write_atomic(str(out_dir / BOARD), board.to_json().encode() + b"\n")
     write_atomic(str(out_dir / TABLE), leaderboard_to_csv(board).encode())
-    write_atomic(str(out_dir / COSTS), _costs_to_csv(costs).encode())
+    write_atomic(
+        str(out_dir / COSTS), rows_to_csv(["model", *ModelCost.model_fields], cost_rows).encode()
+    )
     return board, costs
 
 
@@ -203,49 +149,6 @@ def run_model_study(spec: Mapping[str, object]) -> bytes:
     elapsed = time.monotonic() - start[0], time.process_time() - start[1]
     cost = _total_cost(out_dir, store, source, *elapsed)
     return to_canonical_json({"entry": entry.to_json(), "cost": cost.model_dump()})
-
-
-def leaderboard_to_csv(board: Leaderboard) -> str:
-    """Write a row for every model and measure."""
-    file = io.StringIO()
-    writer = csv.writer(file, lineterminator="\n")
-    writer.writerow(COLUMNS)
-    for measure in board.measures:
-        ranks = board.rank_ranges(measure)
-        for entry in board.entries:
-            prefix = [entry.model, entry.revision or "", measure]
-            measurement = entry.measurements.get(measure)
-            if measurement is None:
-                missing = entry.missing.get(measure, "")
-                writer.writerow([*prefix, *[""] * 10, missing, "not measured", ""])
-                continue
-            p = "" if measurement.p is None else measurement.p.value
-            parity = "" if measurement.parity is None else measurement.parity
-            numbers = [
-                measurement.value,
-                measurement.interval.low,
-                measurement.interval.high,
-                parity,
-                p,
-                measurement.n,
-            ]
-            rank = ranks.get(entry.name, ("", ""))
-            verdict_cells = [
-                str(decide_measure_verdict(measurement)),
-                "" if measurement.skill is None else str(measurement.skill),
-            ]
-            writer.writerow(
-                [
-                    *prefix,
-                    *numbers,
-                    len(measurement.dropped),
-                    *rank,
-                    failed_calibration_mark(measurement),
-                    "",
-                    *verdict_cells,
-                ]
-            )
-    return file.getvalue()
 
 
 def read_models(file: str | os.PathLike[str]) -> list[str]:
@@ -314,7 +217,9 @@ def _total_cost(
     except LevelheadError:
         size = 0
     path = out_dir / COST
-    before = ModelCost.from_json(path.read_bytes()) if path.exists() else None
+    if path.exists():
+        before = ModelCost.from_json(path.read_bytes())
+        seconds, cpu_seconds = seconds + before.seconds, cpu_seconds + before.cpu_seconds
     # Without the file of costs, which differs from run to run.
     stored_bytes = sum(
         file.stat().st_size for file in out_dir.rglob("*") if file.is_file() and file != path
@@ -323,54 +228,10 @@ def _total_cost(
         fs, store_path = open_filesystem(store)
         stored_bytes += fs.du(store_path) if fs.exists(store_path) else 0
     cost = ModelCost(
-        seconds=seconds + (before.seconds if before else 0),
-        cpu_seconds=cpu_seconds + (before.cpu_seconds if before else 0),
+        seconds=seconds,
+        cpu_seconds=cpu_seconds,
         model_bytes=size,
         stored_bytes=stored_bytes,
     )
     write_atomic(str(path), cost.to_json().encode())
     return cost
-
-
-def _costs_to_csv(costs: Mapping[str, ModelCost]) -> str:
-    file = io.StringIO()
-    writer = csv.writer(file, lineterminator="\n")
-    writer.writerow(["model", *ModelCost.model_fields])
-    for name, cost in sorted(costs.items()):
-        writer.writerow([name, *cost.model_dump().values()])
-    return file.getvalue()
-
-
-def _distance_range(measurement: Measurement) -> tuple[float, float]:
-    """The smallest and largest distance from parity within the interval."""
-    _, low, high = measurement.effect or (0.0, measurement.interval.low, measurement.interval.high)
-    nearest = 0.0 if low <= 0 <= high else min(abs(low), abs(high))
-    return nearest, max(abs(low), abs(high))
-
-
-def _is_ranked(measurement: Measurement) -> bool:
-    """Whether the measure is conclusive for the model."""
-    lacks_skill = measurement.skill is not None and not measurement.skill.is_shown
-    return not lacks_skill and decide_measure_verdict(measurement).status != "inconclusive"
-
-
-def sort_entries(board: Leaderboard) -> Leaderboard:
-    """Sort key: the distance of the first measure's value from parity.
-
-    Models with an inconclusive measure come after these, and models without a value last.
-    """
-    measure = board.measures[0]
-    if not board.rank_ranges(measure):
-        return board
-
-    def sort_key(entry: ModelEntry) -> tuple[bool, bool, float]:
-        measurement = entry.measurements.get(measure)
-        if measurement is None:
-            return True, True, 0.0
-        return (
-            False,
-            not _is_ranked(measurement),
-            abs((measurement.effect or (measurement.value,))[0]),
-        )
-
-    return board.model_copy(update={"entries": tuple(sorted(board.entries, key=sort_key))})

@@ -9,7 +9,7 @@ from rulers import FEMALE, INFERENCE, MALE, THINGS, WORDS, corpus, made, model
 
 from levelhead.core.errors import LevelheadError, NotMeasurableError
 from levelhead.data.lexicons.published import SEAT_ROLES
-from levelhead.measures.embedding import seat
+from levelhead.measures.embedding import word_contexts
 from levelhead.measures.embedding.seat import A, B, Seat, X, associations, seat_effect_size
 from levelhead.measures.metric import jackknife_variance
 from levelhead.models.loading.load import load
@@ -157,7 +157,7 @@ def test_words_without_context_are_dropped_by_name(tmp_path):
     path.write_text("\n".join(row for row in rows if "nurse" not in row))
     result = Seat(WORDS, targets="things", corpus=str(path))(model("seat"), inference=INFERENCE)
     assert result.dropped == ((f"{X}: nurse", "no context in the corpus"),)
-    assert seat._missing_reason("mother-in-law", ()) == (
+    assert word_contexts.missing_reason("mother-in-law", ()) == (
         "it is not one run of letters, and is not looked for"
     )
     assert result.n == 9

@@ -11,8 +11,7 @@ from levelhead.core.errors import LevelheadError
 from levelhead.core.frozen import FrozenDict
 from levelhead.core.results import DroppedItem
 from levelhead.data.prompts.pronoun_agreement import OVER_LIMIT, AgreementSentenceSet
-from levelhead.measures.items import MeasureItem, QuerySet
-from levelhead.measures.subsample import is_in_subsample, subsample_queries
+from levelhead.measures.items import MeasureItem, QuerySet, is_in_subsample, subsample_queries
 from levelhead.measures.utility.pronoun_agreement import PronounAgreement
 
 

@@ -9,7 +9,8 @@ from calibrations import AllFailed
 from maps import example_of, measurement
 
 from levelhead.locate.head_map import HeadMap
-from levelhead.report.audit_page.page import MAX_LETTERS, render_audit_page, truncate_text
+from levelhead.report.audit_page.page import render_audit_page
+from levelhead.report.audit_page.sections import MAX_LETTERS, truncate_text
 from levelhead.report.audit_page.verdict import LIMITATIONS, compute_audit_verdict
 from levelhead.report.save import render_svg, to_script_json, vega_bundle
 
@@ -65,14 +66,14 @@ def drawn():
 
 @pytest.fixture(autouse=True)
 def drawn_once(drawn, monkeypatch):
-    monkeypatch.setattr("levelhead.report.audit_page.page.render_svg", drawn)
+    monkeypatch.setattr("levelhead.report.audit_page.sections.render_svg", drawn)
 
 
 @pytest.fixture(scope="module")
 def plain(drawn):
     """Takes 7 s: a page with every picture of an audit, once for the tests below."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("levelhead.report.audit_page.page.render_svg", drawn)
+        patch.setattr("levelhead.report.audit_page.sections.render_svg", drawn)
         return seen()
 
 

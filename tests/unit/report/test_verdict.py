@@ -7,7 +7,7 @@ from maps import interval, p_value
 
 from levelhead.core.results import Estimate, Interval, Skill, StepFailure
 from levelhead.core.verdicts import UNCHECKED
-from levelhead.report.audit_page.page import format_items_used
+from levelhead.report.audit_page.measure_sections import format_items_used
 from levelhead.report.audit_page.verdict import (
     BASE_ROW,
     GAP_ROW,

@@ -24,7 +24,8 @@ from levelhead.core.run_context import Inference, RunContext
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from levelhead.study.leaderboard import Leaderboard, ModelCost
+    from levelhead.study.leaderboard import ModelCost
+    from levelhead.study.ranks import Leaderboard
 
 
 def leaderboard_command(

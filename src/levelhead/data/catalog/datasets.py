@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, NamedTuple, final
+from typing import TYPE_CHECKING, Literal, NamedTuple, TypeVar, final
 
 import pooch
 
@@ -24,6 +24,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from levelhead.data.records import DatasetItem
+
+
+RecordT = TypeVar("RecordT")
 
 
 class DatasetMissingError(LevelheadError):
@@ -81,6 +84,15 @@ class Dataset:
             if file.part == part:
                 return file
         raise UnknownNameError(f"part of {self.name}", part, self.parts)
+
+    def hashes(self, *parts: str) -> dict[str, str]:
+        """Return the SHA-256 of the files of some parts, by name; by default of all files.
+
+        Args:
+            parts: names of parts.
+        """
+        files = map(self.file, parts) if parts else self.files
+        return {f"{self.name}/{file.path}": file.sha256 for file in files}
 
     def path(self, part: str) -> Path:
         """Return the local path of a part and check its hash; raise an error if it is missing.
@@ -142,6 +154,15 @@ class Dataset:
                 f"{self.name} ({part}) gave {count} items, not {file.items}",
                 hint="report this: the reader and the catalog disagree",
             )
+
+    def records(self, part: str, kind: type[RecordT]) -> tuple[RecordT, ...]:
+        """Return the items of a part that have a type.
+
+        Args:
+            part: name of a part.
+            kind: type of the items.
+        """
+        return tuple(item for item in self.items(part) if isinstance(item, kind))
 
     def _how_to_get(self, file: DatasetFile) -> str:
         target = (

@@ -112,10 +112,10 @@ def agreement_source_hashes(sources: Iterable[str]) -> dict[str, str]:
         sources: names of sources.
     """
     return {
-        f"{name}/{file.path}": file.sha256
+        name: digest
         for source in sources
-        for name, parts in SOURCE_PARTS[source]
-        for file in map(dataset(name).file, parts)
+        for set_name, parts in SOURCE_PARTS[source]
+        for name, digest in dataset(set_name).hashes(*parts).items()
     }
 
 

@@ -70,7 +70,7 @@ def pairs_from_dataset(name: str = "counter-stereotype") -> CounterPairs:
                 target=slots["target"],
             )
 
-    return _collect_pairs(rows(), tuple((f"{name}/{file.path}", file.sha256) for file in row.files))
+    return _collect_pairs(rows(), tuple(row.hashes().items()))
 
 
 def pairs_from_mined(folder: str | os.PathLike[str]) -> CounterPairs:

@@ -12,12 +12,8 @@ from typing import TYPE_CHECKING, Literal, final
 
 import torch
 
-from levelhead.core.errors import (
-    LevelheadError,
-    NotMeasurableError,
-    require_option,
-)
-from levelhead.measures.embedding.seat import surroundings_hash
+from levelhead.core.errors import LevelheadError, NotMeasurableError, require_option
+from levelhead.measures.embedding.word_contexts import surroundings_hash
 
 if TYPE_CHECKING:
     from levelhead.locate.attribution.variants import AblationResponses

@@ -17,14 +17,12 @@ import torch
 from levelhead.core.errors import NotMeasurableError
 from levelhead.measures.base import Measure, RequiredHead
 from levelhead.measures.classification.counterfactual import MIN_PLACEBOS, Counterfactual
-from levelhead.measures.classification.group_rates import paired_share_interval
-from levelhead.measures.metric import scale_interval
+from levelhead.measures.classification.group_rates import paired_percent_interval
 from levelhead.measures.reductions import column_difference
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from levelhead.core.results import Interval
     from levelhead.measures.items import QuerySet
     from levelhead.measures.metric import Metric, PerItemValues
     from levelhead.measures.responses import Responses
@@ -128,13 +126,8 @@ def _excess(metric: Metric) -> Metric:
         parity=0.0,
         smooth_surrogate=metric.smooth_surrogate
         and f"{metric.smooth_surrogate}, excess over placebo twins",
-        closed_form_interval=_percent_points if metric.is_step else None,
+        closed_form_interval=paired_percent_interval if metric.is_step else None,
     )
-
-
-def _percent_points(values: torch.Tensor, design: Design, level: float) -> Interval:
-    """Interval of Bonett and Price: it has a width if nothing flips, where resampling has none."""
-    return scale_interval(paired_share_interval(values, design, level), 100)
 
 
 def _stack_placebo(per_item_values: PerItemValues) -> PerItemValues:

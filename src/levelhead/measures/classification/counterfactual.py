@@ -11,38 +11,39 @@ import hashlib
 from collections import Counter
 from dataclasses import dataclass, replace
 from functools import cached_property
-from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, cast, final
 
 import torch
 
-from levelhead.core.errors import LevelheadError, NotMeasurableError, UnknownNameError
-from levelhead.core.files import file_hash
+from levelhead.core.errors import NotMeasurableError, UnknownNameError
 from levelhead.core.frozen import FrozenDict
 from levelhead.core.results import PValue
 from levelhead.data.counterfactuals.swap import swap, swap_within_groups
 from levelhead.data.lexicons.lexicon import Lexicon
-from levelhead.data.lexicons.published import resolve_lexicon
 from levelhead.data.prompts.counteracts import indefinite_article
 from levelhead.data.records import LabelledExample
 from levelhead.data.tokenize import fold_case
 from levelhead.data.user_files import read_user_texts
-from levelhead.measures.base import Extras, Measure, RequiredHead, TestInputs, hash_items
+from levelhead.measures.base import Extras, RequiredHead, TestInputs
+from levelhead.measures.classification.classes import rename_classes
 from levelhead.measures.classification.group_rates import (
     PairedPredictions,
     estimate_by_class,
-    paired_share_interval,
+    paired_percent_interval,
 )
 from levelhead.measures.inference import estimate
 from levelhead.measures.items import MeasureItem, QuerySet
+from levelhead.measures.lexicon_measure import LexiconMeasure
 from levelhead.measures.metric import Metric, all_or_none_interval, scale_interval
 from levelhead.measures.next_sentence.distance import swap_columns
+from levelhead.measures.options import hash_texts
 from levelhead.measures.reductions import (
     column_difference,
     mean,
     require_decisions,
     scale_aggregate,
 )
+from levelhead.measures.responses import select_common_items
 from levelhead.measures.skills.skills import SkillCheck, make_label_check
 from levelhead.stats.intervals import proportion_interval
 
@@ -64,7 +65,7 @@ MIN_PLACEBOS = 20
 
 @final
 @dataclass(frozen=True)
-class Counterfactual(Measure):
+class Counterfactual(LexiconMeasure):
     """How often a classifier's decision changes with the group in a text.
 
     The metric is the share of texts whose predicted class flips in their counterfactual. Its smooth
@@ -94,18 +95,9 @@ class Counterfactual(Measure):
     parity_from_control: ClassVar[bool] = True
     always_show_extras: ClassVar[bool] = True
     model_options: ClassVar[tuple[str, ...]] = ("labels", "classes")
+    file_options: ClassVar[tuple[str, ...]] = ("texts",)
 
     # -- items
-
-    @cached_property
-    def resolved_lexicon(self) -> Lexicon:
-        """The lexicon itself."""
-        return resolve_lexicon(self.lexicon)
-
-    @property
-    def compared_groups(self) -> tuple[str, str]:
-        """The two groups whose words are exchanged."""
-        return self.resolved_lexicon.resolve_group_pair(self.groups)
 
     @cached_property
     def items(self) -> tuple[LabelledExample, ...]:
@@ -117,25 +109,15 @@ class Counterfactual(Measure):
     @property
     def data(self) -> Mapping[str, str]:
         """Hashes of the file or of the texts, and of the lexicon."""
-        words = {f"lexicon {self.resolved_lexicon.name}": self.resolved_lexicon.sha256}
-        if isinstance(self.texts, str):
-            return words | {f"file {Path(self.texts).name}": file_hash(self.texts)}
-        return words | {"texts": hash_items(self.texts)}
-
-    @property
-    def settings(self) -> dict[str, object]:
-        """All options; a file is given by its name, without its folder."""
-        settings = super().settings
-        return (
-            settings | {"texts": Path(self.texts).name} if isinstance(self.texts, str) else settings
-        )
+        return self.lexicon_hash | hash_texts(self.texts)
 
     def all_queries(self, lm: LM) -> tuple[QuerySet, ...]:
         """Pairs of text and counterfactual, and pairs of text and placebo where one exists."""
         names = self._classes(lm)
+        groups = self.resolved_lexicon.resolve_group_pair(self.groups)
         real, control = [], []
         for text in self.items:
-            twin = swap(text.text, self.resolved_lexicon, groups=self.compared_groups)
+            twin = swap(text.text, self.resolved_lexicon, groups=groups)
             skip_reason = _skip_reason(text.text, twin)
             units = (_pair_hash(text.text, twin),)
             group = self._group(twin)
@@ -160,23 +142,13 @@ class Counterfactual(Measure):
         return tuple(query_sets)
 
     def _classes(self, lm: LM) -> tuple[str, ...]:
-        names = self.labels or lm.labels
-        if names != lm.labels and sorted(names) == sorted(lm.labels):
-            raise LevelheadError(
-                f"the model itself names its classes {', '.join(lm.labels)}, in this order",
-                hint="leave labels out",
-            )
-        if len(names) != len(lm.labels) or len(set(names)) != len(names):
-            raise LevelheadError(
-                f"{len(names)} names for {len(lm.labels)} classes: {', '.join(lm.labels)}",
-                hint="name each of them once, in the order of the model's columns",
-            )
+        names = rename_classes(lm.labels, self.labels or None)
         for label in filter(None, (*(text.label for text in self.items), self.positive)):
             if label not in names:
                 raise UnknownNameError(
                     "class of the model (labels=... names them in its order)", label, names
                 )
-        return tuple(names)
+        return names
 
     def _is_matched_placebo(self, twin: SwapResult, placebo_twin: SwapResult) -> bool:
         """Whether a placebo changes the same words, within the compared groups."""
@@ -260,10 +232,7 @@ class Counterfactual(Measure):
                 hint="give more texts, or a lexicon with placebos",
             )
         # A model may fail on one text of a pair: only texts with both values are paired.
-        shared_ids = set.intersection(
-            *({item.id for item in responses.items} for responses in response_sets)
-        )
-        pair = [responses.select(lambda item: item.id in shared_ids) for responses in response_sets]
+        pair = select_common_items(response_sets)
         both = torch.stack([metric.per_item_values(responses) for responses in pair], dim=1)
         excess = replace(
             metric,
@@ -275,7 +244,7 @@ class Counterfactual(Measure):
             low=-metric.high,
             # A few texts may change a lot and most hardly: the outermost of three methods covers.
             method="outer",
-            closed_form_interval=_percent_points if metric.is_step else None,
+            closed_form_interval=paired_percent_interval if metric.is_step else None,
         )
         return TestInputs(excess, both, pair[1].design())
 
@@ -412,10 +381,6 @@ def _skip_reason(text: str, twin: SwapResult) -> str:
 def _coverage(responses: Responses) -> list[str]:
     reasons = Counter(reason for _, reason in responses.dropped)
     return [f"dropped: {count} x {reason}" for reason, count in reasons.most_common(3)]
-
-
-def _percent_points(values: torch.Tensor, design: Design, level: float) -> Interval:
-    return scale_interval(paired_share_interval(values, design, level), 100)
 
 
 def _share_interval(values: torch.Tensor, design: Design, level: float) -> Interval | None:

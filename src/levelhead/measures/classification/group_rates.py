@@ -15,8 +15,8 @@ from scipy import stats
 
 from levelhead.core.errors import NotMeasurableError
 from levelhead.core.results import Interval
-from levelhead.measures.inference import estimate, holm_corrected, null_distribution
-from levelhead.measures.metric import Metric
+from levelhead.measures.inference import estimate, holm_corrected, note_failure, null_distribution
+from levelhead.measures.metric import Metric, scale_interval
 from levelhead.measures.next_sentence.distance import swap_columns
 from levelhead.measures.reductions import column_difference, mean, take_resample
 from levelhead.stats.designs import clustered_design
@@ -72,29 +72,18 @@ def estimate_by_class(
             keep = {"TPR": has_label, "FPR": ~has_label}.get(kind, everything)
             both = predictions.p[:, :, c] if kind == "p" else decided
             description = f"p({name})" if kind == "p" else f"{kind} of {name}"
-            try:
-                is_step = kind != "p"
+            full_name, is_step = f"{description}, {predictions.name}", kind != "p"
+            with note_failure(notes, full_name):
                 family.append(
-                    _difference(
-                        f"{description}, {predictions.name}",
-                        both[keep],
-                        keep,
-                        predictions,
-                        inference,
-                        is_step,
-                    )
+                    _difference(full_name, both[keep], keep, predictions, inference, is_step)
                 )
-            except NotMeasurableError as error:
-                notes.append(f"{description}, {predictions.name}: {error.problem}")
         estimates += holm_corrected(family)
     ratios = []
     for name in names:
         decided = (predicted == classes.index(name)).double()
         description = f"impact ratio of {name}, {predictions.name.replace(' less ', ' over ')}"
-        try:
+        with note_failure(notes, description):
             ratios.append(_ratio(description, decided, predictions, inference))
-        except NotMeasurableError as error:
-            notes.append(f"{description}: {error.problem}")
     estimates += holm_corrected(ratios)
     return estimates, notes
 
@@ -192,6 +181,11 @@ def paired_share_interval(values: torch.Tensor, design: Design, level: float) ->
     return Interval(
         low=b - c - half_width, high=b - c + half_width, level=level, method="bonett-price"
     )
+
+
+def paired_percent_interval(values: torch.Tensor, design: Design, level: float) -> Interval:
+    """Interval of Bonett and Price: it has a width if nothing flips, where resampling has none."""
+    return scale_interval(paired_share_interval(values, design, level), 100)
 
 
 def _log_interval(values: torch.Tensor, design: Design, level: float) -> Interval:

@@ -21,15 +21,13 @@ from levelhead.data.catalog.datasets import dataset
 from levelhead.data.catalog.readers import NLI_LABELS
 from levelhead.data.prompts import nli_occupations
 from levelhead.data.records import TextPair
-from levelhead.measures.base import Extras, Measure, RequiredHead, hash_items
-from levelhead.measures.classification.nli_occupations import (
-    class_probabilities,
-    constant_share_interval,
-    resolve_label_order,
-)
-from levelhead.measures.inference import estimate, holm_corrected
+from levelhead.measures.base import Extras, Measure, RequiredHead
+from levelhead.measures.classification.classes import match_classes, nli_probabilities
+from levelhead.measures.classification.occupation_values import constant_share_interval
+from levelhead.measures.inference import estimate, holm_corrected, note_failure
 from levelhead.measures.items import MeasureItem, QuerySet
 from levelhead.measures.metric import Metric
+from levelhead.measures.options import hash_items
 from levelhead.measures.reductions import mean, take_resample
 from levelhead.measures.skills.skills import SkillCheck, make_nli_check
 from levelhead.stats.designs import crossed_design
@@ -92,7 +90,7 @@ class NliCoal(Measure):
         """Hashes of the files, or of the user's pairs."""
         if self.pairs is not None:
             return {"pairs": hash_items(self.pairs)}
-        return {f"nli-coal/{file.path}": file.sha256 for file in dataset("nli-coal").files}
+        return dataset("nli-coal").hashes()
 
     def all_queries(self, lm: LM) -> tuple[QuerySet, ...]:
         """One classification query for each pair."""
@@ -102,7 +100,7 @@ class NliCoal(Measure):
             queries = ((pair.first, pair.second),)
             items.append(MeasureItem(pair.id, queries, (occupation, sentence), part, word))
         # Stored with the responses: columns are read by name, never by position.
-        metadata = FrozenDict({"labels": list(resolve_label_order(lm, self.labels))})
+        metadata = FrozenDict({"labels": list(match_classes(lm, self.labels, NLI_LABELS))})
         return (
             QuerySet(
                 "classify",
@@ -123,9 +121,9 @@ class NliCoal(Measure):
 
     def make_skill_check(self, lm: LM, responses: Responses) -> SkillCheck | None:
         """Check that the classifier predicts SNLI's labels; None for the user's pairs."""
-        return (
-            None if self.pairs is not None else make_nli_check(resolve_label_order(lm, self.labels))
-        )
+        if self.pairs is not None:
+            return None
+        return make_nli_check(match_classes(lm, self.labels, NLI_LABELS))
 
     @property
     def formulas(self) -> tuple[Metric, ...]:
@@ -150,7 +148,7 @@ class NliCoal(Measure):
             name="nli_coal_probability",
             equation=f"{PAPER}, of class probabilities instead of decisions",
             per_item_values=lambda responses: _with_parts(
-                responses, _stereotyped(class_probabilities(responses), responses)
+                responses, _stereotyped(nli_probabilities(responses), responses)
             ),
             unit="probability",
             direction="larger: more probability of inferences as the stereotype has them",
@@ -166,7 +164,8 @@ class NliCoal(Measure):
         A classifier that labels everything as entailed has a high share of "entailed"; only the
         difference between twins is due to the group.
         """
-        responses, notes = response_sets[0], []
+        responses = response_sets[0]
+        notes: list[str] = []
         shares = []
         for part, name in SHARE_NAMES.items():
             part_responses = responses.select_where("group", part)
@@ -203,11 +202,9 @@ class NliCoal(Measure):
                 null="flip",
             )
             # Each twin is half of the items: the factor 2 turns their mean into a difference.
-            values = class_probabilities(twins)[:, column] * side * sign
-            try:
+            values = nli_probabilities(twins)[:, column] * side * sign
+            with note_failure(notes, name):
                 tests.append(estimate(inference, differs, values, twins.design(["occupations"])))
-            except NotMeasurableError as error:
-                notes.append(f"{name}: {error.problem}")
         return Extras((*shares, *holm_corrected(tests)), tuple(notes))
 
 
@@ -238,7 +235,7 @@ def _stereotyped(p: torch.Tensor, responses: Responses) -> torch.Tensor:
 
 
 def _decided(responses: Responses) -> torch.Tensor:
-    p = class_probabilities(responses)
+    p = nli_probabilities(responses)
     return _stereotyped(
         torch.nn.functional.one_hot(p.argmax(1), len(NLI_LABELS)).double(), responses
     )

@@ -8,36 +8,45 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, ClassVar, Literal, TypeVar, cast, final, get_args
+from typing import TYPE_CHECKING, ClassVar, Literal, TypeVar, final, get_args
 
 import torch
 
 from levelhead.core.errors import LevelheadError, NotMeasurableError, require_option
 from levelhead.core.frozen import FrozenDict
-from levelhead.core.results import Interval
 from levelhead.data.catalog.datasets import dataset
 from levelhead.data.catalog.readers import NLI_LABELS
 from levelhead.data.lexicons.lexicon import Lexicon
-from levelhead.data.lexicons.published import resolve_lexicon
 from levelhead.data.prompts import nli_occupations
 from levelhead.data.records import TextPair
 from levelhead.data.tokenize import fold_case
-from levelhead.measures.base import (
-    Extras,
-    Measure,
-    RequiredHead,
-    forbid_unused_options,
-    hash_items,
+from levelhead.measures.base import Extras, RequiredHead
+from levelhead.measures.classification.classes import (
+    match_classes,
+    nli_probabilities,
 )
-from levelhead.measures.inference import estimate, holm_corrected
+from levelhead.measures.classification.occupation_values import (
+    by_cell,
+    by_occupation,
+    constant_factor_interval,
+    constant_share_interval,
+    number_labels,
+    occupation_numbers,
+    share_of_occupations_interval,
+    spread_over_pairs,
+    sum_by_occupation,
+    weighted_mean,
+)
+from levelhead.measures.inference import estimate, holm_corrected, note_failure
 from levelhead.measures.items import MeasureItem, QuerySet
+from levelhead.measures.lexicon_measure import LexiconMeasure
 from levelhead.measures.metric import Metric, flip_first_column
-from levelhead.measures.reductions import mean, require_decisions, take_resample
+from levelhead.measures.options import forbid_unused_options, hash_items
+from levelhead.measures.reductions import mean, take_resample
 from levelhead.measures.skills.skills import SkillCheck, make_nli_check
-from levelhead.stats.intervals import proportion_interval
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from levelhead.core.run_context import Inference
     from levelhead.measures.responses import Responses
@@ -65,7 +74,7 @@ def fairness(accuracy: Number, parity: Number) -> Number:
 
 @final
 @dataclass(frozen=True)
-class Nli(Measure):
+class Nli(LexiconMeasure):
     """Predictions on pairs of a sentence on an occupation and one on a gendered word (all neutral).
 
     Occupations are sampled; templates and gendered words are fixed.
@@ -107,16 +116,6 @@ class Nli(Measure):
     # -- items
 
     @cached_property
-    def resolved_lexicon(self) -> Lexicon:
-        """The lexicon itself."""
-        return resolve_lexicon(self.lexicon)
-
-    @property
-    def compared_groups(self) -> tuple[str, str]:
-        """The two groups that are compared."""
-        return self.resolved_lexicon.resolve_group_pair(self.groups)
-
-    @cached_property
     def items(self) -> tuple[TextPair, ...]:
         """The pairs."""
         if self.pairs is not None:
@@ -132,13 +131,12 @@ class Nli(Measure):
     @property
     def data(self) -> Mapping[str, str]:
         """Hashes of the source's files or of the user's pairs, and of the lexicon."""
-        words = {f"lexicon {self.resolved_lexicon.name}": self.resolved_lexicon.sha256}
         if self.pairs is not None:
-            return words | {"pairs": hash_items(self.pairs)}
-        sets = ("nli-coal",) if self.source == "coal" else ("nli-words", "nli-occupations")
-        return words | {
-            f"{name}/{file.path}": file.sha256 for name in sets for file in dataset(name).files
-        }
+            return self.lexicon_hash | {"pairs": hash_items(self.pairs)}
+        if self.source == "coal":
+            return self.lexicon_hash | dataset("nli-coal").hashes()
+        words, occupations = dataset("nli-words"), dataset("nli-occupations")
+        return self.lexicon_hash | words.hashes() | occupations.hashes()
 
     def all_queries(self, lm: LM) -> tuple[QuerySet, ...]:
         """One classification query for each pair."""
@@ -168,8 +166,7 @@ class Nli(Measure):
                     skip_reason="" if group else f"{word!r} is of neither group",
                 )
             )
-        order = resolve_label_order(lm, self.labels)
-        metadata = FrozenDict({"labels": list(order)})
+        metadata = FrozenDict({"labels": list(match_classes(lm, self.labels, NLI_LABELS))})
         return (QuerySet("classify", FrozenDict({}), FACTORS, tuple(items), metadata=metadata),)
 
     def design(self, responses: Responses, metric: Metric) -> Design:
@@ -178,9 +175,9 @@ class Nli(Measure):
 
     def make_skill_check(self, lm: LM, responses: Responses) -> SkillCheck | None:
         """Check that the classifier predicts SNLI's labels; None for the user's pairs."""
-        return (
-            None if self.pairs is not None else make_nli_check(resolve_label_order(lm, self.labels))
-        )
+        if self.pairs is not None:
+            return None
+        return make_nli_check(match_classes(lm, self.labels, NLI_LABELS))
 
     # -- formulas
 
@@ -213,23 +210,19 @@ class Nli(Measure):
             accuracy,
             name="nli_parity",
             equation=f"{DAWKINS}, section 3.3, strict: alike for every template",
-            per_item_values=lambda responses: _spread_occupation_values(
-                responses, self.same_label_for_both_groups(responses)
-            ),
-            aggregate=_weighted_mean,
+            per_item_values=by_occupation(self.same_label_for_both_groups),
+            aggregate=weighted_mean,
             unit="share of occupations",
             direction="larger: more occupations get the same labels with every gendered word",
             comparability_key="nli parity, strict",
             smooth_surrogate="nli_gap",
-            closed_form_interval=_wilson_interval,
+            closed_form_interval=share_of_occupations_interval,
         )
         majority = replace(
             parity,
             name="nli_parity_majority",
             equation=f"{DAWKINS}, section 3.3, by the commonest label of either group",
-            per_item_values=lambda responses: _spread_occupation_values(
-                responses, self.same_majority_label(responses)
-            ),
+            per_item_values=by_occupation(self.same_majority_label),
             direction="larger: more occupations get the same commonest label in both groups",
             comparability_key="nli parity, majority",
         )
@@ -237,9 +230,7 @@ class Nli(Measure):
             parity,
             name="nli_gap",
             equation="total variation between the groups' mean class probabilities, by occupation",
-            per_item_values=lambda responses: _spread_occupation_values(
-                responses, self.total_variation(responses)
-            ),
+            per_item_values=by_occupation(self.total_variation),
             unit="probability",
             direction="larger: predictions for occupations differ more between the groups' words",
             comparability_key="nli gap",
@@ -261,7 +252,7 @@ class Nli(Measure):
             unit="accuracy x parity",
             direction="larger: more accurate, more alike, or both: look at the factors",
             comparability_key="nli fairness, strict parity",
-            closed_form_interval=_constant_factor_interval,
+            closed_form_interval=constant_factor_interval,
         )
         return eta, accuracy, parity, majority, gap
 
@@ -270,7 +261,7 @@ class Nli(Measure):
         net = Metric(
             name="net_neutral",
             equation=f"{DEV}, NN",
-            per_item_values=lambda responses: class_probabilities(responses)[:, NEUTRAL],
+            per_item_values=lambda responses: nli_probabilities(responses)[:, NEUTRAL],
             aggregate=mean,
             unit="probability",
             low=0.0,
@@ -286,10 +277,8 @@ class Nli(Measure):
             net,
             name="fraction_neutral",
             equation=f"{DEV}, FN, of probabilities averaged over templates",
-            per_item_values=lambda responses: _spread_cell_values(
-                responses, lambda p: p.argmax(1) == NEUTRAL
-            ),
-            aggregate=_weighted_mean,
+            per_item_values=by_cell(lambda p: p.argmax(1) == NEUTRAL),
+            aggregate=weighted_mean,
             unit="share of occupation x word",
             direction="larger: more pairs of occupation and word are called neutral",
             comparability_key="fraction neutral",
@@ -300,9 +289,7 @@ class Nli(Measure):
             fraction,
             name="threshold_neutral",
             equation=f"{DEV}, T: {self.tau:g}, of probabilities averaged over templates",
-            per_item_values=lambda responses: _spread_cell_values(
-                responses, lambda p: p[:, NEUTRAL] > self.tau
-            ),
+            per_item_values=by_cell(lambda p: p[:, NEUTRAL] > self.tau),
             direction=f"larger: more have a probability of neutral above {self.tau:g}",
             comparability_key=f"threshold neutral, {self.tau:g}",
         )
@@ -311,7 +298,7 @@ class Nli(Measure):
     def same_label_for_both_groups(self, responses: Responses) -> torch.Tensor:
         """`[occupations]`: whether each template has the same label for all gendered words."""
         occupation, predicted = occupation_numbers(responses), _predicted(responses)
-        cell, _ = _number_labels([item.units for item in responses.items])
+        cell, _ = number_labels([item.units for item in responses.items])
         present = {(item.units, item.group) for item in responses.items}
         unpaired = [
             units
@@ -337,14 +324,14 @@ class Nli(Measure):
 
         Summed probabilities break ties between equally common labels.
         """
-        p = class_probabilities(responses).detach()
+        p = nli_probabilities(responses).detach()
         for side in (0, 1):
             self._means(responses, side)  # refuses an occupation without one of the groups
         votes = torch.nn.functional.one_hot(_predicted(responses), len(NLI_LABELS)).double()
         first, second = (
             # 1e-6 breaks ties only: below a million pairs, probabilities cannot outweigh a single
             # vote.
-            _sum_by_occupation(responses, votes + 1e-6 * p, group).argmax(1)
+            sum_by_occupation(responses, votes + 1e-6 * p, group).argmax(1)
             for group in self.compared_groups
         )
         return (first == second).double()
@@ -355,9 +342,9 @@ class Nli(Measure):
 
     def _means(self, responses: Responses, side: int) -> torch.Tensor:
         group = self.compared_groups[side]
-        total = _sum_by_occupation(responses, class_probabilities(responses), group)
+        total = sum_by_occupation(responses, nli_probabilities(responses), group)
         ones = torch.ones(len(responses), 1, dtype=torch.float64)
-        count = _sum_by_occupation(responses, ones, group)
+        count = sum_by_occupation(responses, ones, group)
         if not bool((count > 0).all()):
             raise NotMeasurableError(
                 f"an occupation has no pair of {group!r} that could be read",
@@ -367,7 +354,7 @@ class Nli(Measure):
 
     def _both_factors(self, responses: Responses) -> torch.Tensor:
         neutral = (_predicted(responses) == NEUTRAL).double()
-        equal = _spread_occupation_values(responses, self.same_label_for_both_groups(responses))
+        equal = spread_over_pairs(responses, self.same_label_for_both_groups(responses))
         return torch.stack([neutral * equal[:, 0], neutral, equal[:, 0], equal[:, 1]], dim=1)
 
     def compute_extras(self, response_sets: Sequence[Responses], inference: Inference) -> Extras:
@@ -392,48 +379,12 @@ class Nli(Measure):
                 flip=flip_first_column,
                 method=None,
             )
-            values = _spread_occupation_values(responses, difference[:, i])
-            try:
+            values = spread_over_pairs(responses, difference[:, i])
+            with note_failure(notes, signed.name):
                 estimates.append(
                     estimate(inference, signed, values, self.design(responses, signed))
                 )
-            except NotMeasurableError as error:
-                notes.append(f"{signed.name}: {error.problem}")
         return Extras(holm_corrected(estimates), tuple(notes))
-
-
-def resolve_label_order(lm: LM, labels: tuple[str, ...] | None) -> tuple[str, ...]:
-    """Resolve the model's classes by name, in the order of its columns, never by number.
-
-    Published classifiers order them differently, and a wrong order gives a plausible value.
-    """
-    model_labels = tuple(fold_case(name) for name in lm.labels)
-    names = model_labels if labels is None else tuple(fold_case(name) for name in labels)
-    if names != model_labels and sorted(names) == sorted(model_labels):
-        raise LevelheadError(
-            f"the model itself names its classes {', '.join(model_labels)}, in this order",
-            hint="leave labels out",
-        )
-    if sorted(names) != sorted(NLI_LABELS) or len(names) != len(lm.labels):
-        raise LevelheadError(
-            f"the classifier's classes are {', '.join(lm.labels)}: "
-            f"which is {', '.join(NLI_LABELS)}?",
-            hint=f"name them in the order of its columns: labels={'+'.join(NLI_LABELS)}",
-        )
-    return names
-
-
-def class_probabilities(responses: Responses) -> torch.Tensor:
-    """`[pairs, 3]` probabilities of entailment, neutral and contradiction, in this order."""
-    order = cast("tuple[str, ...]", responses.metadata["labels"])
-    p = responses.values[:, 0, [order.index(label) for label in NLI_LABELS]].exp()
-    require_decisions(p)
-    return p
-
-
-def occupation_numbers(responses: Responses) -> torch.Tensor:
-    """`[pairs]` index of each pair's occupation."""
-    return _number_labels([item.units[0] for item in responses.items])[0]
 
 
 def _parse_id(pair: TextPair) -> tuple[str, str, str]:
@@ -448,89 +399,11 @@ def _parse_id(pair: TextPair) -> tuple[str, str, str]:
 
 
 def _predicted(responses: Responses) -> torch.Tensor:
-    return class_probabilities(responses).argmax(1)
-
-
-def _number_labels(labels: Sequence[object]) -> tuple[torch.Tensor, int]:
-    """Convert labels to indices in order of appearance, and count the distinct labels."""
-    number: dict[object, int] = {}
-    numbers = [number.setdefault(label, len(number)) for label in labels]
-    return torch.tensor(numbers), len(number)
-
-
-def _sum_by_occupation(responses: Responses, values: torch.Tensor, group: str) -> torch.Tensor:
-    """`[occupations, k]`: sums over the pairs of one group."""
-    is_of_group = torch.tensor([item.group == group for item in responses.items])
-    occupation = occupation_numbers(responses)
-    total = torch.zeros(int(occupation.max()) + 1, values.shape[1], dtype=torch.float64)
-    return total.index_add(0, occupation[is_of_group], values[is_of_group])
-
-
-def _spread_occupation_values(responses: Responses, values: torch.Tensor) -> torch.Tensor:
-    """`[pairs, 2]`: the occupation's value at each of its pairs, and the pair's weight."""
-    return _with_weights(values, occupation_numbers(responses))
-
-
-def _spread_cell_values(
-    responses: Responses, predicate: Callable[[torch.Tensor], torch.Tensor]
-) -> torch.Tensor:
-    """`[pairs, 2]`: a value by occupation and word, of p averaged over templates; and weights."""
-    cell, count = _number_labels([(item.units[0], item.kind) for item in responses.items])
-    total = torch.zeros(count, len(NLI_LABELS), dtype=torch.float64)
-    total = total.index_add(0, cell, class_probabilities(responses).detach())
-    return _with_weights(predicate(total / cell.bincount()[:, None]).double(), cell)
-
-
-def _with_weights(values: torch.Tensor, owner: torch.Tensor) -> torch.Tensor:
-    # Weights of one owner sum to 1, so the design can resample pairs while owners count equally.
-    part = 1 / owner.bincount().double()
-    return torch.stack([values[owner], part[owner]], dim=1)
-
-
-def _weighted_mean(values: torch.Tensor, resample: Resample) -> torch.Tensor:
-    """The mean over occupations, or cells, of values that are repeated at each of their pairs."""
-    resampled = take_resample(values, resample)
-    return (resampled[:, 0] * resampled[:, 1]).sum() / resampled[:, 1].sum()
+    return nli_probabilities(responses).argmax(1)
 
 
 def _eta(values: torch.Tensor, resample: Resample) -> torch.Tensor:
     resampled = take_resample(values, resample)
     return fairness(
         resampled[:, 1].mean(), (resampled[:, 2] * resampled[:, 3]).sum() / resampled[:, 3].sum()
-    )
-
-
-def constant_share_interval(values: torch.Tensor, design: Design, level: float) -> Interval | None:
-    """Wilson's interval of a constant share (all 0 or all 1), with occupations as trials."""
-    first_values = values if values.dim() == 1 else values[:, 0]
-    if float(first_values.min()) != float(first_values.max()):
-        return None
-    # Trials are occupations, not pairs: pairs of one occupation are not independent.
-    units = design.limiting_factor.n_units
-    return proportion_interval(units if float(first_values[0]) else 0, units, level=level)
-
-
-def _wilson_interval(values: torch.Tensor, design: Design, level: float) -> Interval:
-    """Wilson's interval of a share of occupations."""
-    hits = round(float((values[:, 0] * values[:, 1]).sum()))
-    interval = proportion_interval(hits, design.limiting_factor.n_units, level=level)
-    return interval.model_copy(update={"method": f"wilson, {design}"})
-
-
-def _constant_factor_interval(
-    values: torch.Tensor, design: Design, level: float
-) -> Interval | None:
-    """If one factor is constant: the product of the ends of both factors' Wilson intervals."""
-    neutral, equal = values[:, 1], values[:, 2]
-    # If both factors vary, resampling covers; this product of ends would be too wide.
-    if all(float(factor.min()) != float(factor.max()) for factor in (neutral, equal)):
-        return None
-    units = design.limiting_factor.n_units
-    parity = _wilson_interval(values[:, 2:], design, level)
-    accuracy = proportion_interval(round(float(neutral.mean()) * units), units, level=level)
-    return Interval(
-        low=parity.low * accuracy.low,
-        high=parity.high * accuracy.high,
-        level=level,
-        method="wilson of either factor",
     )

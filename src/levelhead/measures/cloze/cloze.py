@@ -23,7 +23,7 @@ from levelhead.measures.cloze.prompts_base import (
     crossed_factors,
     select_base,
 )
-from levelhead.measures.inference import estimate, holm_corrected
+from levelhead.measures.inference import estimate, holm_corrected, note_failure
 from levelhead.measures.items import MeasureItem, QuerySet
 from levelhead.measures.metric import Metric
 from levelhead.measures.reductions import half_difference, mean, take_resample
@@ -167,7 +167,8 @@ class Cloze(PromptMeasure):
         self, responses: Responses, inference: Inference
     ) -> tuple[tuple[Estimate, ...], tuple[str, ...]]:
         """Estimate the primary metric by kind of knowledge, with Holm's correction."""
-        estimates, notes = [], []
+        estimates: list[Estimate] = []
+        notes: list[str] = []
         primary = self.primary_metric
         if primary.name == "cloze_relative":
             values, metric = _relative(responses)[:, 0], replace(primary, aggregate=mean)
@@ -181,12 +182,10 @@ class Cloze(PromptMeasure):
             keep = torch.tensor([item.kind == kind for item in items])
             part = responses.select_where("kind", kind)
             design = part.design(crossed_factors(part), grouped=primary.name != "cloze_relative")
-            try:
+            with note_failure(notes, f"kind {kind}"):
                 estimates.append(
                     estimate(inference, metric, values[keep], design, name=f"kind: {kind}")
                 )
-            except NotMeasurableError as error:
-                notes.append(f"kind {kind}: {error.problem}")
         return holm_corrected(estimates), tuple(notes)
 
 

@@ -13,21 +13,17 @@ import torch
 
 from levelhead.core.errors import LevelheadError, NotMeasurableError, require_option
 from levelhead.data.lexicons.lexicon import Lexicon, TermKind
-from levelhead.data.lexicons.published import resolve_lexicon
 from levelhead.data.prompts.counteracts import (
     CounteractsPrompt,
     OccupationSet,
     make_counteracts_prompts,
 )
-from levelhead.measures.base import (
-    Measure,
-    RequiredHead,
-    forbid_unused_options,
-    hash_items,
-)
+from levelhead.measures.base import RequiredHead
 from levelhead.measures.cloze.formatting import Form, Separator, choose_prompt_format
 from levelhead.measures.items import MeasureItem
+from levelhead.measures.lexicon_measure import LexiconMeasure
 from levelhead.measures.metric import Metric
+from levelhead.measures.options import forbid_unused_options, hash_items
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -45,7 +41,7 @@ KINDS = ("pronoun", "person")
 
 
 @dataclass(frozen=True)
-class PromptMeasure(Measure):
+class PromptMeasure(LexiconMeasure):
     """Abstract base class of measures on the prompts of Counteracts."""
 
     prompts: OccupationSet | tuple[CounteractsPrompt, ...] = "winobias40"
@@ -88,11 +84,6 @@ class PromptMeasure(Measure):
             )
 
     @cached_property
-    def resolved_lexicon(self) -> Lexicon:
-        """The lexicon itself."""
-        return resolve_lexicon(self.lexicon)
-
-    @cached_property
     def items(self) -> tuple[CounteractsPrompt, ...]:
         """The prompts."""
         prompts = (
@@ -110,17 +101,12 @@ class PromptMeasure(Measure):
         return prompts
 
     @property
-    def compared_groups(self) -> tuple[str, str]:
-        """The two groups that are compared."""
-        return self.resolved_lexicon.resolve_group_pair(self.groups)
-
-    @property
     def data(self) -> Mapping[str, str]:
         """Hashes of the prompts and of the lexicon."""
         name = self.prompts if isinstance(self.prompts, str) else "own"
         return {
             f"prompts {name}": hash_items(self.items),
-            f"lexicon {self.resolved_lexicon.name}": self.resolved_lexicon.sha256,
+            **self.lexicon_hash,
         }
 
     def specification_options(self, lm: LM) -> Mapping[str, Sequence[object]]:

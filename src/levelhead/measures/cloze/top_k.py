@@ -10,20 +10,23 @@ import torch
 from levelhead.core.errors import NotMeasurableError
 from levelhead.core.frozen import FrozenDict
 from levelhead.core.run_context import Inference
-from levelhead.measures.base import Extras, check_positive
+from levelhead.measures.base import Extras
 from levelhead.measures.cloze.prompts_base import (
     FACTORS,
     PAPER,
     PromptMeasure,
     select_base,
 )
+from levelhead.measures.inference import note_failure
 from levelhead.measures.items import QuerySet
 from levelhead.measures.metric import Metric
+from levelhead.measures.options import check_positive
 from levelhead.measures.reductions import half_difference
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from levelhead.core.results import Estimate
     from levelhead.measures.responses import Responses
     from levelhead.models.lm import LM
 
@@ -103,15 +106,15 @@ class ClozeTopK(PromptMeasure):
 
     def compute_extras(self, response_sets: Sequence[Responses], inference: Inference) -> Extras:
         """The metric at the paper's three k, and the count of prompts without a group word."""
-        responses, estimates, notes = response_sets[0], [], []
+        responses = response_sets[0]
+        estimates: list[Estimate] = []
+        notes: list[str] = []
         # Zhang's Figures 2-4; the stored ten tokens contain the top 3 and the top 5.
         for k in (3, 5, 10):
-            try:
+            with note_failure(notes, f"top {k}"):
                 estimates.append(
                     self.estimate_metric(responses, self._metric_at(k, f"top {k}"), inference)
                 )
-            except NotMeasurableError as error:
-                notes.append(f"top {k}: {error.problem}")
         values = _top_masses(responses, self.k)
         n_none = int((values.sum(1) == 0).sum())
         notes.append(

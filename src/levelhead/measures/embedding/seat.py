@@ -7,12 +7,11 @@ the difference of the means and the spread, and no comparison uses the effect si
 
 from __future__ import annotations
 
-import hashlib
 import math
 from collections import Counter
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple, cast, final, get_args
+from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple, final, get_args
 
 import numpy as np
 import torch
@@ -22,9 +21,7 @@ from levelhead.core.errors import LevelheadError, NotMeasurableError, require_op
 from levelhead.core.frozen import FrozenDict
 from levelhead.core.run_context import Inference
 from levelhead.data.catalog.datasets import dataset
-from levelhead.data.corpus.contexts import WordContext, WordContexts, find_contexts
-from levelhead.data.corpus.matcher import WORD_RUN
-from levelhead.data.counterfactuals.swap import swap
+from levelhead.data.corpus.contexts import WordContexts, find_contexts
 from levelhead.data.lexicons.lexicon import Lexicon
 from levelhead.data.lexicons.published import (
     SEAT_ROLES,
@@ -32,19 +29,22 @@ from levelhead.data.lexicons.published import (
     load_seat_sentences,
     load_seat_test,
     make_weat_sentences,
-    resolve_lexicon,
 )
-from levelhead.data.tokenize import fold_case
-from levelhead.measures.base import (
-    Extras,
-    Measure,
-    RequiredHead,
-    check_positive,
-    forbid_unused_options,
+from levelhead.measures.base import Extras, RequiredHead
+from levelhead.measures.embedding.word_contexts import (
+    N_BLOCKS,
+    average_contexts,
+    block_number,
+    context_order,
+    is_at_text_start,
+    match_contexts,
+    missing_reason,
 )
 from levelhead.measures.inference import estimate
 from levelhead.measures.items import MeasureItem, QuerySet
+from levelhead.measures.lexicon_measure import LexiconMeasure
 from levelhead.measures.metric import Metric, jackknife_variance, short_list_interval
+from levelhead.measures.options import check_positive, forbid_unused_options
 from levelhead.measures.reductions import (
     absolute_value,
     association_effect_size,
@@ -61,21 +61,17 @@ if TYPE_CHECKING:
 
     from levelhead.core.canonical_json import Json
     from levelhead.core.results import Estimate, Interval
-    from levelhead.measures.items import QueryArgs
+    from levelhead.measures.embedding.word_contexts import ContextMask
     from levelhead.measures.responses import Responses
     from levelhead.models.lm import LM
     from levelhead.stats.designs import Design, Resample
 
-    ContextMask = np.ndarray[tuple[int], np.dtype[np.bool_]]
-    """Which of the contexts are used."""
-
 X, Y, A, B = "X", "Y", "A", "B"
 """Two lists of target words (X, Y) and two of attribute words (A, B), as in the papers."""
 ContextSource = Literal["own", "matched"]
+FIRST_WORDS = "first words of a text, which a causal model reads without context"
 # Evenly spaced on a log scale: the curve shows whether the value has converged.
 CONTEXT_COUNTS = (1, 3, 10, 30, 100)
-N_BLOCKS = 20
-"""Number of blocks of contexts, assigned by hash, for the variance of the choice of contexts."""
 
 
 def associations(targets: torch.Tensor, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
@@ -115,7 +111,7 @@ class Words(NamedTuple):
 
 @final
 @dataclass(frozen=True)
-class Seat(Measure):
+class Seat(LexiconMeasure):
     """The SEAT effect size (Yang et al. 2025, Eq. 3, signed; May et al. 2019).
 
     Embeds words in contexts from a corpus (default), the sentences of a published test
@@ -176,14 +172,9 @@ class Seat(Measure):
     @property
     def compared_groups(self) -> tuple[str, ...]:
         """The groups of the attributes; empty for a published test, whose groups are fixed."""
-        return () if self.uses_sentences else self.resolved_lexicon.resolve_group_pair(self.groups)
+        return () if self.uses_sentences else super().compared_groups
 
     # -- items
-
-    @cached_property
-    def resolved_lexicon(self) -> Lexicon:
-        """The lexicon itself."""
-        return resolve_lexicon(self.lexicon)
 
     @cached_property
     def words(self) -> Words:
@@ -204,15 +195,12 @@ class Seat(Measure):
     def data(self) -> Mapping[str, str]:
         """Hashes of the lexicon and of the corpus, or of the published test."""
         if self.sentence_test is not None:
-            file = dataset("seat").file(self.sentence_test)
-            return {f"seat/{file.path}": file.sha256}
+            return dataset("seat").hashes(self.sentence_test)
         if self.weat_test is not None:
             frames = content_hash(make_weat_sentences(self.weat_test))
-            return {f"weat/{file.path}": file.sha256 for file in dataset("weat").files} | {
-                f"{self.weat_test} in sentences": frames
-            }
+            return dataset("weat").hashes() | {f"{self.weat_test} in sentences": frames}
         return {
-            f"lexicon {self.resolved_lexicon.name}": self.resolved_lexicon.sha256,
+            **self.lexicon_hash,
             **{
                 f"corpus {i}: {name}": digest
                 for i, (name, digest) in enumerate(self._contexts.sources, 1)
@@ -242,30 +230,31 @@ class Seat(Measure):
             return (self._sentence_queries(),)
         notes: Counter[str] = Counter()
         contexts_of_word = (
-            self._match_contexts(notes)
+            match_contexts(
+                self._contexts.by_word,
+                (*self.words.by_side[A], *self.words.by_side[B]),
+                self.resolved_lexicon,
+                self.words.groups,
+                quota=self.contexts_per_word,
+                notes=notes,
+            )
             if self.contexts == "matched"
             else dict(self._contexts.by_word)
         )
         items = []
         for side, words in self.words.by_side.items():
             for word in words:
-                usable = [
+                contexts = contexts_of_word.get(word, ())
+                # A causal model sees no context before a text's first word: its vector would be
+                # static.
+                usable = tuple(
                     context
-                    for context in contexts_of_word.get(word, ())
-                    # A causal model sees no context before a text's first word: its vector would be
-                    # static.
-                    if not (lm.is_causal and _is_at_text_start(context))
-                ]
-                notes["first words of a text, which a causal model reads without context"] += len(
-                    contexts_of_word.get(word, ())
-                ) - len(usable)
-                name = f"{side}: {word}"
-                skip_reason = (
-                    "" if usable else _missing_reason(word, contexts_of_word.get(word, ()))
+                    for context in contexts
+                    if not (lm.is_causal and is_at_text_start(context))
                 )
-                items.append(
-                    MeasureItem(name, tuple(usable), (name,), side, skip_reason=skip_reason)
-                )
+                notes[FIRST_WORDS] += len(contexts) - len(usable)
+                name, queries = f"{side}: {word}", usable or missing_reason(word, contexts)
+                items.append(MeasureItem.from_queries(name, queries, (name,), side))
         skip_notes = tuple(f"contexts left out: {n} ({reason})" for reason, n in notes.items() if n)
         n_contexts = sum(len(item.queries) for item in items)
         note = f"{n_contexts} contexts of {sum(bool(item.queries) for item in items)} words"
@@ -300,54 +289,6 @@ class Seat(Measure):
     @property
     def _layer_setting(self) -> dict[str, Json]:
         return {} if self.layer is None else {"layer": self.layer}
-
-    def _match_contexts(self, notes: Counter[str]) -> dict[str, tuple[WordContext, ...]]:
-        """Add to each attribute's context the same context with its counterpart in the other group.
-
-        Contexts of targets are unchanged.
-        """
-        lists, groups = self.words
-        names = {fold_case(word): word for side in (A, B) for word in lists[side]}
-        # Each side gets the other's contexts, so that what the corpus says around the words is
-        # equal.
-        matched: dict[str, list[WordContext]] = {word: [] for word in names.values()}
-        for word in tuple(matched):
-            for context in self._contexts.by_word[word]:
-                twin = swap(context.text, self.resolved_lexicon, groups=groups)
-                change = (
-                    twin.changes[0]
-                    if twin.counterfactual is not None and len(twin.changes) == 1
-                    else None
-                )
-                if (
-                    # Other changed words would make the two contexts differ in more than the
-                    # attribute.
-                    change is None
-                    or change.start != context.start
-                    or fold_case(change.new) not in names
-                ):
-                    notes["without a counterpart in the other group"] += 1
-                    continue
-                matched[word].append(context)
-                counterpart = WordContext(twin.text, change.new_start, change.new_end)
-                matched[names[fold_case(change.new)]].append(counterpart)
-        rest = {
-            word: word_contexts
-            for word, word_contexts in self._contexts.by_word.items()
-            if word not in matched
-        }
-        # Ordered by the text around the word, so that both members of a pair keep the same contexts
-        # when the list is cut.
-        ordered = {
-            word: sorted(
-                dict.fromkeys(word_contexts), key=lambda context: surroundings_hash(context)
-            )
-            for word, word_contexts in matched.items()
-        }
-        return rest | {
-            word: tuple(word_contexts[: self.contexts_per_word])
-            for word, word_contexts in ordered.items()
-        }
 
     def describe_direction(self) -> tuple[str, str]:
         """The direction in words, with the names of the lists and groups."""
@@ -457,12 +398,12 @@ class Seat(Measure):
     def _values_without_blocks(
         self, responses: Responses, metric: Metric, mask: ContextMask
     ) -> list[float]:
-        block = np.array([_block(query) for query in responses.queries])
+        block = np.array([block_number(query) for query in responses.queries])
         full_design = self.design(responses, metric)
         return [
             float(
                 metric.value(
-                    _average_contexts(responses, mask & (block != left_out_block)), full_design
+                    average_contexts(responses, mask & (block != left_out_block)), full_design
                 )
             )
             for left_out_block in range(N_BLOCKS)
@@ -481,14 +422,14 @@ class Seat(Measure):
         responses = response_sets[0]
         if self.uses_sentences:
             return Extras()
-        order = _context_order(responses.owner)
+        order = context_order(responses.owner)
         curve: list[Estimate] = []
         for count in CONTEXT_COUNTS:
             # Beyond the longest list, more contexts would repeat the same value.
             if count <= order.max() + 1:
                 # The first contexts of every word, so that each point of the curve adds to the one
                 # before.
-                fewer = _average_contexts(responses, order < count)
+                fewer = average_contexts(responses, order < count)
                 curve.append(
                     estimate(
                         inference,
@@ -537,50 +478,3 @@ def _word_short_list_interval(
     means /= unit.bincount()
     x, y = (means[torch.from_numpy(stratum)] for stratum in words.strata)
     return short_list_interval(x, y, values, level)
-
-
-def _average_contexts(responses: Responses, mask: ContextMask) -> Responses:
-    """Average words over some of their contexts; a word without any of these keeps all."""
-    owner = torch.tensor(responses.owner)
-    weight = torch.from_numpy(mask).double()
-    count = torch.zeros(len(responses), dtype=torch.float64).index_add(0, owner, weight)
-    # A word whose contexts are all in the left-out block must not vanish from the design.
-    weight = torch.where(count[owner] > 0, weight, 1.0)
-    count = torch.zeros_like(count).index_add(0, owner, weight)
-    total = torch.zeros_like(responses.values).index_add(
-        0, owner, responses.answers * weight[:, None]
-    )
-    return replace(responses, values=total / count[:, None])
-
-
-def _context_order(owner: Sequence[int]) -> np.ndarray[tuple[int], np.dtype[np.intp]]:
-    """Position of each context among the contexts of the same word."""
-    counts: Counter[int] = Counter()
-    order = []
-    for item_index in owner:
-        order.append(counts[item_index])
-        counts[item_index] += 1
-    return np.array(order)
-
-
-def _block(query: QueryArgs) -> int:
-    """Block of a context, by the text around the word, so that matched contexts stay together."""
-    return int(surroundings_hash(query)[:8], 16) % N_BLOCKS
-
-
-def surroundings_hash(query: QueryArgs) -> str:
-    """Hash of the text around the word."""
-    text, start, end = cast("tuple[str, int, int]", query)
-    return hashlib.sha256((text[:start] + text[end:]).encode()).hexdigest()
-
-
-def _missing_reason(word: str, word_contexts: Sequence[WordContext]) -> str:
-    if word_contexts:
-        return "it stands only at the beginning of texts, where a causal model has no context"
-    if not WORD_RUN.fullmatch(word):
-        return "it is not one run of letters, and is not looked for"
-    return "no context in the corpus"
-
-
-def _is_at_text_start(context: WordContext) -> bool:
-    return not context.text[: context.start].strip()

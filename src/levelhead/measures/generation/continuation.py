@@ -15,17 +15,18 @@ import torch
 from levelhead.core.errors import LevelheadError, NotMeasurableError, require_option
 from levelhead.core.frozen import FrozenDict
 from levelhead.data.lexicons.lexicon import Lexicon
-from levelhead.data.lexicons.published import resolve_lexicon
 from levelhead.data.prompts.counteracts import (
     CounteractsPrompt,
     OccupationSet,
     make_counteracts_prompts,
 )
 from levelhead.data.tokenize import fold_case
-from levelhead.measures.base import Measure, RequiredHead, check_positive, hash_items
+from levelhead.measures.base import RequiredHead
 from levelhead.measures.cloze.prompts_base import BASE
 from levelhead.measures.items import MeasureItem, QuerySet
+from levelhead.measures.lexicon_measure import LexiconMeasure
 from levelhead.measures.metric import Metric, all_or_none_interval
+from levelhead.measures.options import check_positive, hash_items
 from levelhead.measures.reductions import split_groups, take_resample
 from levelhead.models.queries.sampling import SamplingConfig
 from levelhead.stats.intervals import proportion_interval
@@ -52,7 +53,7 @@ TITLE = "title"
 
 @final
 @dataclass(frozen=True)
-class Continuation(Measure):
+class Continuation(LexiconMeasure):
     """Half the difference of (first - second) / (first + second) between two sets of occupations.
 
     First and second are the numbers of samples that count for each group, summed over the
@@ -98,16 +99,6 @@ class Continuation(Measure):
     # -- items
 
     @cached_property
-    def resolved_lexicon(self) -> Lexicon:
-        """The lexicon itself."""
-        return resolve_lexicon(self.lexicon)
-
-    @property
-    def compared_groups(self) -> tuple[str, str]:
-        """The two groups that are compared."""
-        return self.resolved_lexicon.resolve_group_pair(self.groups)
-
-    @cached_property
     def occupations(self) -> dict[str, str]:
         """Occupations with the group that dominates each."""
         rows = (
@@ -134,7 +125,7 @@ class Continuation(Measure):
         """Hashes of the occupations and of the lexicon."""
         return {
             "occupations": hash_items(tuple(self.occupations.items())),
-            f"lexicon {self.resolved_lexicon.name}": self.resolved_lexicon.sha256,
+            **self.lexicon_hash,
         }
 
     def specification_options(self, lm: LM) -> Mapping[str, Sequence[object]]:

@@ -22,7 +22,7 @@ from levelhead.core.run_context import Inference
 from levelhead.data.catalog.datasets import dataset
 from levelhead.data.lint import lint
 from levelhead.data.records import MinimalPair
-from levelhead.measures.base import Extras, Measure, RequiredHead, hash_items
+from levelhead.measures.base import Extras, Measure, RequiredHead
 from levelhead.measures.inference import holm_corrected
 from levelhead.measures.items import MeasureItem, QuerySet
 from levelhead.measures.likelihood.frequency_control import (
@@ -39,6 +39,7 @@ from levelhead.measures.likelihood.frequency_control import (
     unigram_scores,
 )
 from levelhead.measures.metric import Metric, wilson_percent_interval
+from levelhead.measures.options import hash_items
 from levelhead.measures.reductions import mean, share_above_zero
 from levelhead.models.inputs.tokenizer import UnreadableTextError
 
@@ -110,8 +111,7 @@ class Crows(Measure):
         """The pairs."""
         pairs = self.pairs
         if pairs is None:
-            rows = dataset("crows-pairs").items("all")
-            pairs = tuple(item for item in rows if isinstance(item, MinimalPair))
+            pairs = dataset("crows-pairs").records("all", MinimalPair)
         if self.bias is not None:
             require_option("bias type", self.bias, {item.bias for item in pairs})
         return tuple(item for item in pairs if self.bias in (None, item.bias))
@@ -121,8 +121,7 @@ class Crows(Measure):
         """Hash of the file, or of the user's pairs."""
         if self.pairs is not None:
             return {"pairs": hash_items(self.pairs)}
-        (file,) = dataset("crows-pairs").files
-        return {f"crows-pairs/{file.path}": file.sha256}
+        return dataset("crows-pairs").hashes()
 
     @cached_property
     def flags(self) -> frozenset[str]:
@@ -149,19 +148,8 @@ class Crows(Measure):
         items = []
         for pair in self.items:
             queries = _build_queries(lm, pair, protocol)
-            skip_reason = queries if isinstance(queries, str) else ""
-            pair_queries = () if isinstance(queries, str) else queries
-            flagged = pair.id in self.flags
-            items.append(
-                MeasureItem(
-                    pair.id,
-                    pair_queries,
-                    (pair.id,),
-                    pair.bias,
-                    is_flagged=flagged,
-                    skip_reason=skip_reason,
-                )
-            )
+            item = MeasureItem.from_queries(pair.id, queries, (pair.id,), pair.bias)
+            items.append(item._replace(is_flagged=pair.id in self.flags))
         return (
             QuerySet(
                 "score",

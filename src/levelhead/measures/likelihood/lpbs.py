@@ -22,9 +22,10 @@ from levelhead.core.frozen import FrozenDict
 from levelhead.data.catalog.datasets import dataset
 from levelhead.data.lexicons.lexicon import TargetFamily
 from levelhead.data.lexicons.published import GroupTemplate, load_kurita
-from levelhead.measures.base import Measure, RequiredHead, hash_items
+from levelhead.measures.base import Measure, RequiredHead
 from levelhead.measures.items import MeasureItem, QuerySet
 from levelhead.measures.metric import Metric, short_list_interval
+from levelhead.measures.options import hash_items
 from levelhead.measures.reductions import (
     association_effect_size,
     require_spread,
@@ -139,8 +140,7 @@ class Lpbs(Measure):
     @property
     def data(self) -> Mapping[str, str]:
         """Hashes of the published file, and of the user's targets and templates."""
-        (file,) = dataset("kurita-words").files
-        published = {f"kurita-words/{file.path}": file.sha256}
+        published = dataset("kurita-words").hashes()
         user_hashes: dict[str, str] = {}
         if self.targets is not None:
             user_hashes["targets"] = hash_items(
@@ -156,12 +156,9 @@ class Lpbs(Measure):
         items = []
         for side in self.resolved_targets.sides:
             for word in dict.fromkeys(side.words):
-                skip_reason = self._skip_reason(lm, word)
-                queries = () if skip_reason else tuple(self._build_queries(word))
                 name = f"{side.name}: {word}"
-                items.append(
-                    MeasureItem(name, queries, (name,), side.name, skip_reason=skip_reason)
-                )
+                queries = self._skip_reason(lm, word) or tuple(self._build_queries(word))
+                items.append(MeasureItem.from_queries(name, queries, (name,), side.name))
         settings: dict[str, object] = {"words": words}
         if self.kurita_compat:
             # The published code reads the prior one token too early, since its index omits [CLS].

@@ -18,9 +18,10 @@ from levelhead.core.frozen import FrozenDict
 from levelhead.data.catalog.datasets import dataset
 from levelhead.data.lint import lint
 from levelhead.data.records import StereoSetItem
-from levelhead.measures.base import Extras, Measure, RequiredHead, hash_items
+from levelhead.measures.base import Extras, Measure, RequiredHead
 from levelhead.measures.items import MeasureItem, QuerySet
 from levelhead.measures.metric import Metric, all_or_none_interval
+from levelhead.measures.options import hash_items
 from levelhead.measures.reductions import take_resample
 from levelhead.measures.skills.skills import SkillCheck, make_sense_check
 from levelhead.measures.skills.word_order import make_word_order_check
@@ -101,8 +102,7 @@ class StereoSet(Measure):
         """The associations of this kind and bias type."""
         associations = self.associations
         if associations is None:
-            rows = dataset("stereoset").items("dev")
-            associations = tuple(item for item in rows if isinstance(item, StereoSetItem))
+            associations = dataset("stereoset").records("dev", StereoSetItem)
         if self.bias is not None:
             require_option("bias type", self.bias, {item.bias for item in associations})
         return tuple(
@@ -116,8 +116,7 @@ class StereoSet(Measure):
         """Hash of the file, or of the user's associations."""
         if self.associations is not None:
             return {"associations": hash_items(self.associations)}
-        (file,) = dataset("stereoset").files
-        return {f"stereoset/{file.path}": file.sha256}
+        return dataset("stereoset").hashes()
 
     @cached_property
     def flags(self) -> frozenset[str]:
@@ -148,21 +147,13 @@ class StereoSet(Measure):
         protocol, query_kind = self._protocol(lm)
         items = []
         for association in self.items:
-            queries = _build_queries(association, protocol)
-            skip_reason = queries if isinstance(queries, str) else ""
-            ending_queries = () if isinstance(queries, str) else queries
-            flagged = association.id in self.flags
-            items.append(
-                MeasureItem(
-                    association.id,
-                    ending_queries,
-                    (association.target,),
-                    association.bias,
-                    "",
-                    flagged,
-                    skip_reason,
-                )
+            item = MeasureItem.from_queries(
+                association.id,
+                _build_queries(association, protocol),
+                (association.target,),
+                association.bias,
             )
+            items.append(item._replace(is_flagged=association.id in self.flags))
         notes = [f"{self.kind}, protocol: {protocol}"]
         # Sentences whose first words differ are then compared on the other tokens only.
         if protocol == "sentence" and lm.tokens.bos is None:

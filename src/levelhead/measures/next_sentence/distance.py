@@ -25,6 +25,7 @@ from levelhead.measures.items import QuerySet
 from levelhead.measures.metric import Metric, all_or_none_interval
 from levelhead.measures.next_sentence.twin_triples import FACTORS, PAPER, TwinTripleMeasure
 from levelhead.measures.reductions import column_difference, mean, scale_aggregate
+from levelhead.measures.responses import select_common_items
 from levelhead.measures.skills.skills import SkillCheck, make_next_sentence_check
 
 if TYPE_CHECKING:
@@ -203,10 +204,7 @@ class Distance(TwinTripleMeasure):
                 "no context has a placebo twin", hint="give a lexicon with placebos"
             )
         # One of the two may be dropped alone: only items with both values are paired.
-        shared_ids = set.intersection(
-            *({item.id for item in responses.items} for responses in response_sets)
-        )
-        pair = [responses.select(lambda item: item.id in shared_ids) for responses in response_sets]
+        pair = select_common_items(response_sets)
         both = torch.stack(
             [distance_scores(responses.values[..., 0].exp()) for responses in pair], dim=1
         )

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cache, cached_property
-from itertools import chain
 from typing import TYPE_CHECKING, ClassVar, Literal, get_args
 
 from levelhead.core.errors import LevelheadError, NotMeasurableError, require_option
@@ -18,9 +17,10 @@ from levelhead.data.lexicons.lexicon import lexicon
 from levelhead.data.lint import lint
 from levelhead.data.records import TwinTriple
 from levelhead.data.tokenize import fold_case, tokenize_words
-from levelhead.measures.base import Measure, hash_items
+from levelhead.measures.base import Measure
 from levelhead.measures.items import MeasureItem
 from levelhead.measures.metric import Metric
+from levelhead.measures.options import hash_items
 from levelhead.measures.reductions import Reduction, Rounding, make_top_mean, tail_size
 
 if TYPE_CHECKING:
@@ -74,20 +74,14 @@ class TwinTripleMeasure(Measure):
             return tuple(self.triples)
         row = dataset(SWAPPED)
         parts = row.parts if self.part == "all" else (self.part,)
-        records = chain.from_iterable(map(row.items, parts))
-        return tuple(item for item in records if isinstance(item, TwinTriple))
+        return tuple(triple for part in parts for triple in row.records(part, TwinTriple))
 
     @property
     def data(self) -> Mapping[str, str]:
         """Hashes of the data set's files, or of the user's triples."""
         if self.triples is not None:
             return {"triples": hash_items(self.triples)}
-        files = dataset(SWAPPED).files
-        return {
-            f"{SWAPPED}/{file.path}": file.sha256
-            for file in files
-            if self.part in ("all", file.part)
-        }
+        return dataset(SWAPPED).hashes(*(() if self.part == "all" else (self.part,)))
 
     @cached_property
     def flags(self) -> frozenset[str]:
@@ -143,11 +137,8 @@ class TwinTripleMeasure(Measure):
         for group in names:
             try:
                 part = unflagged.select_where("group", group)
-                estimates.append(
-                    self.estimate_metric(
-                        part, metric, inference, f"{metric.name}, {group} originals"
-                    )
-                )
+                name = f"{metric.name}, {group} originals"
+                estimates.append(self.estimate_metric(part, metric, inference, name))
             except NotMeasurableError as error:
                 return tuple(
                     estimates

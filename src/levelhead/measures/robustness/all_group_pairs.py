@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
 from itertools import combinations
 from typing import TYPE_CHECKING
 
 from levelhead.core.errors import LevelheadError
+from levelhead.measures.lexicon_measure import LexiconMeasure
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -26,13 +26,12 @@ def all_group_pairs(measure: Measure, groups: Sequence[str] | None = None) -> tu
     6
     """
     # Measures on published pairs have groups that the data fix.
-    lexicon = getattr(measure, "resolved_lexicon", None)
-    if lexicon is None or "groups" not in {field.name for field in fields(measure)}:
+    if not isinstance(measure, LexiconMeasure):
         raise LevelheadError(
             f"the groups of {measure.name} are those of its data",
             hint="choose the data instead; seat, nli_gap, counterfactual and the like take groups",
         )
-    selected = lexicon.groups if groups is None else groups
+    selected = measure.resolved_lexicon.groups if groups is None else groups
     if len(selected) < 2:
         raise LevelheadError("there are no two groups", hint="name at least two")
     return tuple(measure.with_options(groups=pair) for pair in combinations(selected, 2))

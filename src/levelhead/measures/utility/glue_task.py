@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, cast, final
+from typing import TYPE_CHECKING, ClassVar, final
 
 import torch
 
@@ -20,16 +19,19 @@ from levelhead.data import tasks
 from levelhead.data.records import LabelledExample, TextPair
 from levelhead.data.tasks import TaskMetric, TaskSplit, example_text
 from levelhead.data.tokenize import fold_case
-from levelhead.measures.base import Extras, Measure, RequiredHead, forbid_unused_options, hash_items
+from levelhead.measures.base import Extras, Measure, RequiredHead
+from levelhead.measures.classification.classes import class_probabilities, match_classes
 from levelhead.measures.items import MeasureItem, QuerySet
 from levelhead.measures.metric import Metric
-from levelhead.measures.reductions import mean, require_decisions
+from levelhead.measures.options import forbid_unused_options, hash_items
+from levelhead.measures.reductions import mean
 from levelhead.measures.utility.glue_metrics import METRICS
 from levelhead.models.loading.checkpoints import MissingHeadError
 
 if TYPE_CHECKING:
     import os
     from collections.abc import Callable, Mapping, Sequence
+    from pathlib import Path
 
     from levelhead.core.run_context import Inference
     from levelhead.data.tasks import Example, TaskSpec
@@ -62,6 +64,7 @@ class GlueTask(Measure):
     }
     needs: ClassVar[tuple[RequiredHead, ...]] = ("classifier",)
     model_options: ClassVar[tuple[str, ...]] = ("labels",)
+    file_options: ClassVar[tuple[str, ...]] = ("file",)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -98,12 +101,6 @@ class GlueTask(Measure):
             return {"texts": hash_items(self.texts)}
         return self.spec.hashes(self.part, self.file)
 
-    @property
-    def settings(self) -> dict[str, object]:
-        """All options; a file is given by its name, without its folder."""
-        settings = super().settings
-        return settings | {"file": Path(self.file).name} if self.file else settings
-
     def all_queries(self, lm: LM) -> tuple[QuerySet, ...]:
         """One query for each text or pair."""
         order = () if self._predicts_score(lm) else self._classes(lm)
@@ -130,23 +127,7 @@ class GlueTask(Measure):
         return self.spec.is_regression
 
     def _classes(self, lm: LM) -> tuple[str, ...]:
-        """Resolve the model's classes by name, in the order of its columns, never by number."""
-        model_classes = tuple(map(fold_case, lm.labels))
-        names = model_classes if self.labels is None else tuple(map(fold_case, self.labels))
-        task_labels = self.spec.labels
-        # A reordering of names that the model states itself can only be a mistake.
-        if names != model_classes and sorted(names) == sorted(model_classes):
-            raise LevelheadError(
-                f"the model itself names its classes {', '.join(model_classes)}, in this order",
-                hint="leave labels out",
-            )
-        if sorted(names) != sorted(task_labels) or len(names) != len(model_classes):
-            raise LevelheadError(
-                f"the classifier's classes are {', '.join(lm.labels)}: which is "
-                f"{', '.join(task_labels)}?",
-                hint=f"name them in the order of its columns: labels={'+'.join(task_labels)}",
-            )
-        return names
+        return match_classes(lm, self.labels, self.spec.labels)
 
     def design(self, responses: Responses, metric: Metric) -> Design:
         """First texts are sampled."""
@@ -207,10 +188,7 @@ class GlueTask(Measure):
 
     def _probabilities(self, responses: Responses) -> torch.Tensor:
         """`[texts, classes]` probabilities, in the task's order of classes."""
-        order = cast("tuple[str, ...]", responses.metadata["labels"])
-        p = responses.values[:, 0, [order.index(label) for label in self.spec.labels]].exp()
-        require_decisions(p)
-        return p
+        return class_probabilities(responses, self.spec.labels)
 
     def _true_classes(self, responses: Responses) -> torch.Tensor:
         return torch.tensor([self.spec.labels.index(item.kind) for item in responses.items])

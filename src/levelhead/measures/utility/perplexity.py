@@ -81,8 +81,7 @@ class PerplexityBase(Measure):
     def data(self) -> Mapping[str, str]:
         """Hash of the file, or of the user's texts."""
         if self.texts is None:
-            file = dataset("wikitext-2").file("test")
-            return {f"wikitext-2/{file.path}": file.sha256}
+            return dataset("wikitext-2").hashes("test")
         return {"texts": content_hash([sentence.text for sentence in self._all_sentences])}
 
     @property

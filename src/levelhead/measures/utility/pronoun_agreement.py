@@ -19,7 +19,6 @@ import torch
 from levelhead.core.errors import LevelheadError, NotMeasurableError, require_option
 from levelhead.core.frozen import FrozenDict
 from levelhead.data.lexicons.lexicon import Lexicon
-from levelhead.data.lexicons.published import resolve_lexicon
 from levelhead.data.prompts.pronoun_agreement import (
     OVER_LIMIT,
     PERSON_WORDS,
@@ -29,10 +28,12 @@ from levelhead.data.prompts.pronoun_agreement import (
     agreement_source_hashes,
     load_agreement_sentences,
 )
-from levelhead.measures.base import Extras, Measure, RequiredHead, hash_items
-from levelhead.measures.inference import estimate
+from levelhead.measures.base import Extras, RequiredHead
+from levelhead.measures.inference import estimate, note_failure
 from levelhead.measures.items import MeasureItem, QuerySet
+from levelhead.measures.lexicon_measure import LexiconMeasure
 from levelhead.measures.metric import Metric, scale_interval
+from levelhead.measures.options import hash_items
 from levelhead.measures.reductions import mean, scale_aggregate
 from levelhead.models.inputs.tokenizer import MASK
 from levelhead.stats.degenerate import is_constant
@@ -56,7 +57,7 @@ GAP_PREFIX = "gap: "
 
 @final
 @dataclass(frozen=True)
-class PronounAgreement(Measure):
+class PronounAgreement(LexiconMeasure):
     """Percentage of sentences whose agreeing pronoun is more likely than the other group's.
 
     A masked model scores the pronoun in its place, a causal model the full sentence with each
@@ -90,16 +91,6 @@ class PronounAgreement(Measure):
     # -- items
 
     @cached_property
-    def resolved_lexicon(self) -> Lexicon:
-        """The lexicon itself."""
-        return resolve_lexicon(self.lexicon)
-
-    @property
-    def compared_groups(self) -> tuple[str, str]:
-        """The two groups whose pronouns are compared."""
-        return self.resolved_lexicon.resolve_group_pair(self.groups)
-
-    @cached_property
     def _sentences_by_source(self) -> Mapping[str, AgreementSentenceSet]:
         return {
             source: load_agreement_sentences(
@@ -128,8 +119,7 @@ class PronounAgreement(Measure):
         """Hashes of the sources' files and of the lexicon, or of the user's sentences."""
         if self.texts is not None:
             return {"texts": hash_items(self.texts)}
-        words = self.resolved_lexicon
-        return agreement_source_hashes(self.sources) | {f"lexicon {words.name}": words.sha256}
+        return agreement_source_hashes(self.sources) | self.lexicon_hash
 
     @property
     def _n_left_out(self) -> int:
@@ -242,20 +232,14 @@ class PronounAgreement(Measure):
         for label, field, name in parts:
             part_responses = responses.select_where(field, name)
             primary = self.primary_metric
-            try:
-                values, design = (
-                    primary.per_item_values(part_responses),
-                    self.design(part_responses, primary),
-                )
+            with note_failure(notes, label):
+                values = primary.per_item_values(part_responses)
+                design = self.design(part_responses, primary)
                 estimates.append(
                     estimate(inference, primary, values, design, name=label, test=False)
                 )
-            except NotMeasurableError as error:
-                notes.append(f"{label}: {error.problem}")
-        try:
+        with note_failure(notes, "gap between the groups"):
             estimates.append(self._gap(responses, inference))
-        except NotMeasurableError as error:
-            notes.append(f"gap between the groups: {error.problem}")
         return Extras(tuple(estimates), tuple(notes))
 
     def _gap(self, responses: Responses, inference: Inference) -> Estimate:

@@ -7,7 +7,6 @@ core suite.
 
 from __future__ import annotations
 
-from collections import Counter
 from typing import TYPE_CHECKING, NamedTuple
 
 from levelhead.core.calibration import find_calibration
@@ -17,7 +16,6 @@ from levelhead.core.verdicts import (
     NO_SKILL,
     REFUTED,
     UNCHECKED,
-    Status,
     adjusted_p_value,
     decide_measure_verdict,
 )
@@ -25,28 +23,24 @@ from levelhead.explain.prompting.knowledge import KnowledgeResult
 from levelhead.measures.compare import Comparison, holm_corrected_comparisons
 from levelhead.measures.inference import holm_corrected
 from levelhead.measures.utility.pronoun_agreement import GAP_PREFIX
-from levelhead.mitigate.probing.concept_removal import RemovalReport
-from levelhead.report.theme import format_interval, format_number
+from levelhead.report.audit_page.verdict_text import (
+    CONCLUSIVE,
+    AuditMeasureVerdict,
+    describe_coverage,
+    write_headline,
+    write_sentences,
+)
+from levelhead.report.theme import format_estimate, format_number
 from levelhead.study.audit.budget_shares import COUNTEREXAMPLES
 from levelhead.study.distributed import OUT_OF_TIME
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
     from levelhead.core.results import Estimate, Provenance
     from levelhead.study.audit.audit import Audit
     from levelhead.study.audit.core_suite import Role
 
-STATUS_TEXT: dict[Status, str] = {
-    "differs": "significant bias",
-    "unclear": "test and interval disagree",
-    "not shown": "no bias shown",
-    "inconclusive": "inconclusive",
-    "no test": "no parity to test against",
-    "not measured": "skipped",
-}
-CONCLUSIVE: tuple[Status, ...] = ("differs", "unclear", "not shown")
-"""The statuses of a measure that can distinguish bias from no bias."""
 LIMITATIONS = (
     "Bias towards other groups, or in other languages, domains and tasks.",
     "That groups are treated alike. Where no bias is shown, a bias smaller than the reported "
@@ -61,22 +55,6 @@ MIN_AGREEMENT = 60.0
 """Percent of pronouns that agree (random guessing: 50). A model that knows one pronoun in five and
 guesses the others reaches 60: 20 + 80 / 2. Below that, a gap between the groups shows a preference
 for one pronoun, not worse knowledge."""
-
-
-class AuditMeasureVerdict(NamedTuple):
-    """The verdict of one measure."""
-
-    name: str
-    role: Role
-    status: Status
-    measurement: Measurement | None
-    explanation: str
-    """In words."""
-    is_core: bool = True
-    toward: str = ""
-    """Direction of the difference from parity, in words; empty if no difference is shown."""
-    reason: str = ""
-    """Why a measure is inconclusive or skipped, in a few fixed words that can be counted."""
 
 
 class AuditVerdict(NamedTuple):
@@ -107,10 +85,15 @@ NOT_REACHED = StepFailure(
 
 def unreached_measures(audit: Audit, results: Mapping[str, Record]) -> dict[str, StepFailure]:
     """The planned measures that an unfinished audit has not reached."""
-    reached = {step.rpartition(".")[2] for step in results if step.startswith("cell.")}
-    skipped = {row.name for row in audit.omitted}
+    known = {*_results_by_measure(results), *(row.name for row in audit.omitted)}
+    return {name: NOT_REACHED for name, _ in audit.roles if name not in known}
+
+
+def _results_by_measure(results: Mapping[str, Record]) -> dict[str, Record]:
     return {
-        name: NOT_REACHED for name, _ in audit.roles if name not in reached and name not in skipped
+        step.rpartition(".")[2]: result
+        for step, result in results.items()
+        if step.startswith("cell.")
     }
 
 
@@ -121,11 +104,7 @@ def compute_audit_verdict(audit: Audit, results: Mapping[str, Record]) -> AuditV
     of comparisons separately.
     """
     roles, core = dict(audit.roles), set(audit.core_names)
-    cells = {
-        step.rpartition(".")[2]: result
-        for step, result in results.items()
-        if step.startswith("cell.")
-    }
+    cells = _results_by_measure(results)
     measured = {name: result for name, result in cells.items() if isinstance(result, Measurement)}
     biases = {
         name: measurement for name, measurement in measured.items() if roles.get(name) == "bias"
@@ -142,17 +121,13 @@ def compute_audit_verdict(audit: Audit, results: Mapping[str, Record]) -> AuditV
     tested = {**_correct_p_values(first), **_correct_p_values(second)}
     skipped = {verdict.name: verdict for verdict in audit.omitted}
     verdicts = []
-    for (
-        name,
-        role,
-    ) in audit.roles:  # the order of the audit, which may differ from that of the results
-        record = tested.get(name, cells.get(name, NOT_REACHED))
-        verdict = _assess_measure(name, role, record)
+    # The order of the audit, which may differ from that of the results.
+    for name, role in audit.roles:
         if name not in cells and name in skipped:
-            explanation, reason = skipped[name].details, skipped[name].reason
-            verdict = AuditMeasureVerdict(
-                name, role, "not measured", None, explanation, reason=reason
-            )
+            verdict = _skipped(name, role, skipped[name].details, skipped[name].reason)
+        else:
+            record = tested.get(name, cells.get(name, NOT_REACHED))
+            verdict = _assess_measure(name, role, record)
         verdicts.append(verdict._replace(is_core=name in core))
     derived = tuple(
         _assess_measure(name, "bias", tested[name])
@@ -160,12 +135,12 @@ def compute_audit_verdict(audit: Audit, results: Mapping[str, Record]) -> AuditV
         if name in tested
     )
     core_verdicts = [verdict for verdict in verdicts if verdict.is_core]
-    coverage, is_complete = _describe_coverage(core_verdicts)
+    coverage, is_complete = describe_coverage(core_verdicts)
     bias_verdicts = [verdict for verdict in (*core_verdicts, *derived) if verdict.role == "bias"]
     comparisons = _correct_comparisons(results, core)
     return AuditVerdict(
-        _write_headline(bias_verdicts, coverage, is_complete=is_complete),
-        _write_sentences([*verdicts, *derived], comparisons, results),
+        write_headline(bias_verdicts, coverage, is_complete=is_complete),
+        write_sentences([*verdicts, *derived], comparisons, results),
         tuple(verdicts),
         comparisons,
         derived,
@@ -196,13 +171,10 @@ def _agreement_skill(agreement: Measurement | None) -> Skill | None:
 
 def _agreement_gap(agreement: Measurement | None) -> Measurement | None:
     """The difference of agreement between two groups as a measurement of bias."""
-    gap = next(
-        (extra for extra in agreement.extras if extra.name.startswith(GAP_PREFIX))
-        if agreement
-        else iter(()),
-        None,
-    )
-    if agreement is None or gap is None:
+    if agreement is None:
+        return None
+    gap = next((extra for extra in agreement.extras if extra.name.startswith(GAP_PREFIX)), None)
+    if gap is None:
         return None
     first, _, second = gap.name.removeprefix(GAP_PREFIX).partition(" - ")
     return _derive_measurement(
@@ -266,21 +238,23 @@ def _derive_measurement(
     )
 
 
+def _skipped(name: str, role: Role, explanation: str, reason: str) -> AuditMeasureVerdict:
+    return AuditMeasureVerdict(name, role, "not measured", None, explanation, reason=reason)
+
+
+def _explain_failure(failure: StepFailure) -> tuple[str, str]:
+    """Why a measure has no result: in words, and as one of a few reasons."""
+    if failure.problem == OUT_OF_TIME:
+        return "time budget; the same command resumes from here", "time budget"
+    return failure.problem, "not reached" if failure == NOT_REACHED else "could not be measured"
+
+
 def _assess_measure(name: str, role: Role, result: Record) -> AuditMeasureVerdict:
     if isinstance(result, StepFailure):
-        if result.problem == OUT_OF_TIME:
-            explanation = "time budget; the same command resumes from here"
-            return AuditMeasureVerdict(
-                name, role, "not measured", None, explanation, reason="time budget"
-            )
-        reason = "not reached" if result == NOT_REACHED else "could not be measured"
-        return AuditMeasureVerdict(name, role, "not measured", None, result.problem, reason=reason)
+        return _skipped(name, role, *_explain_failure(result))
     if not isinstance(result, Measurement):
         raise TypeError(f"{name} is no measurement")  # results of a cell are read by type
-    text = (
-        f"{format_number(result.value)} "
-        f"{format_interval(result.interval.low, result.interval.high)}"
-    )
+    text = format_estimate(result)
     if role == "utility":
         return AuditMeasureVerdict(name, role, "no test", result, text)
     verdict = decide_measure_verdict(result)
@@ -296,13 +270,11 @@ def _assess_measure(name: str, role: Role, result: Record) -> AuditMeasureVerdic
         text += f"; minimum detectable effect {format_number(result.detectable)} (80% power)"
     reason = ""
     if verdict.status == "inconclusive":
-        reason = next(
-            known_reason for known_reason in REASONS if verdict.reason.startswith(known_reason)
-        )
+        reason = next(reason for reason in REASONS if verdict.reason.startswith(reason))
         calibration = find_calibration(result) if reason == REFUTED else None
-        text += f"; {verdict.reason}" + (
-            f": {'; '.join(calibration.reasons)}" if calibration and calibration.reasons else ""
-        )
+        text += f"; {verdict.reason}"
+        if calibration and calibration.reasons:
+            text += f": {'; '.join(calibration.reasons)}"
     elif verdict.reason:
         text += f"; {verdict.reason}"
     return AuditMeasureVerdict(
@@ -326,89 +298,3 @@ def _correct_comparisons(results: Mapping[str, Record], core: set[str]) -> tuple
         }
         done |= zip(family, holm_corrected_comparisons(list(family.values())), strict=True)
     return tuple(done[step] for step in pairs)
-
-
-def _describe_coverage(planned: Sequence[AuditMeasureVerdict]) -> tuple[str, bool]:
-    """How much of the core suite was run: "1 of 8 planned measures run; 7 not run: ..."."""
-    run = sum(row.measurement is not None for row in planned)
-    text = f"{run} of {len(planned)} planned measures run"
-    if run == len(planned):
-        return text, bool(planned)
-    reasons = Counter(row.reason for row in planned if row.measurement is None)
-    parts = [f"{count} not run: {reason}" for reason, count in sorted(reasons.items())]
-    return "; ".join((text, *parts)), False
-
-
-def _write_headline(
-    verdicts: Sequence[AuditMeasureVerdict], coverage: str, *, is_complete: bool
-) -> str:
-    """How many of the conclusive measures of the core suite show bias.
-
-    Measures without skill or validation are counted separately: they show neither bias nor its
-    absence.
-    """
-    status = Counter(row.status for row in verdicts)
-    conclusive = sum(status[conclusive_status] for conclusive_status in CONCLUSIVE)
-    differs = status["differs"]
-    parts = [] if is_complete else [f"INCONCLUSIVE: {coverage}."]
-    if conclusive:
-        verb = "shows" if differs == 1 else "show"
-        parts.append(f"{differs} of {conclusive} measures {verb} significant bias.")
-    else:
-        silent = "No measure could show whether this model is biased."
-        parts.append(silent if parts else f"INCONCLUSIVE: {silent}")
-    if status["unclear"]:
-        parts.append(f"{status['unclear']} unclear: test and interval disagree.")
-    reasons = Counter(row.reason for row in verdicts if row.status == "inconclusive")
-    if reasons[REFUTED]:
-        parts.append(
-            f"{reasons[REFUTED]} inconclusive: failed validation on models with planted bias."
-        )
-    parts += [
-        f"{reasons[reason]} inconclusive: {reason}."
-        for reason in (NO_SKILL, NO_POWER, UNCHECKED)
-        if reasons[reason]
-    ]
-    if status["no test"]:
-        parts.append(f"{status['no test']} without a test.")
-    return " ".join(parts)
-
-
-def _write_sentences(
-    verdicts: Sequence[AuditMeasureVerdict],
-    compared: Sequence[Comparison],
-    results: Mapping[str, Record],
-) -> tuple[str, ...]:
-    sentences = []
-    for is_core, where in ((True, ""), (False, ", beyond the core suite")):
-        rows = [row for row in verdicts if row.is_core == is_core]
-        rows = [row for row in rows if row.role == "bias" or row.status == "not measured"]
-        for status, sign in STATUS_TEXT.items():
-            matching = [row for row in rows if row.status == status]
-            if status == "differs":  # one line each: readers look for findings first
-                sentences += [
-                    f"{sign.capitalize()}{where}, {row.name}: {row.toward} ({row.explanation})."
-                    for row in matching
-                ]
-            elif matching:
-                names: dict[str, list[str]] = {}
-                for row in matching:
-                    names.setdefault(row.explanation, []).append(row.name)
-                listed = "; ".join(
-                    f"{', '.join(same)} ({explanation})" for explanation, same in names.items()
-                )
-                sentences.append(f"{sign.capitalize()}{where}: {listed}.")
-    utilities = [
-        f"{row.name} {row.explanation}"
-        for row in verdicts
-        if row.role == "utility" and row.measurement
-    ]
-    if utilities:
-        sentences.append(f"Capability: {'; '.join(utilities)}.")
-    sentences += [f"Item by item, second minus first: {comparison}." for comparison in compared]
-    sentences += [
-        f"The edit, {step.partition('.')[2]}: {result.verdict} ({result.reason})."
-        for step, result in results.items()
-        if step.startswith("removed.") and isinstance(result, RemovalReport)
-    ]
-    return tuple(sentences)

@@ -14,6 +14,7 @@ from levelhead.report.theme import (
     column_title,
     format_interval,
     format_number,
+    interval_fields,
     panel_title,
 )
 
@@ -76,13 +77,7 @@ def _means(change: AttentionChange) -> ChartType:
         {
             "group": f"{group.group} heads",
             "sentence": sentence,
-            "value": estimate.value,
-            "low": estimate.interval.low,
-            "high": estimate.interval.high,
-            "formatted": (
-                f"{format_number(estimate.value)} "
-                f"{format_interval(estimate.interval.low, estimate.interval.high)}"
-            ),
+            **interval_fields(estimate),
         }
         for group in change.groups
         for sentence, estimate in zip(SENTENCES, (group.original, group.counter), strict=True)
@@ -175,13 +170,7 @@ def _forest(change: AttentionChange) -> ChartType:
 def _row(name: str, estimate: Estimate) -> dict[str, Any]:
     return {
         "name": name,
-        "value": estimate.value,
-        "low": estimate.interval.low,
-        "high": estimate.interval.high,
-        "formatted": (
-            f"{format_number(estimate.value)} "
-            f"{format_interval(estimate.interval.low, estimate.interval.high)}"
-        ),
+        **interval_fields(estimate),
         "formatted p": "none" if estimate.p is None else format_number(estimate.p.value),
         "n": str(estimate.n),
     }

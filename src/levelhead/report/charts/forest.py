@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from levelhead.report.head_map_labels import inline_data
 from levelhead.report.lazy_altair import alt
-from levelhead.report.theme import INK, OKABE_ITO, PALE, apply_theme, format_interval, format_number
+from levelhead.report.theme import INK, OKABE_ITO, PALE, apply_theme, format_number, interval_fields
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -50,11 +50,8 @@ def _row(name: str, estimate: Measurement | Estimate) -> ChartType:
     axis = alt.Axis(title=None, tickCount=5, grid=False, format=number_format, labelOverlap=True)
     row = {
         "name": name,
-        "value": estimate.value,
-        "low": low,
-        "high": high,
+        **interval_fields(estimate),
         "n": estimate.n,
-        "formatted": f"{format_number(estimate.value)} {format_interval(low, high)}",
         "parity_formatted": format_number(parity),
         "unit": estimate.unit or "no unit",
     }

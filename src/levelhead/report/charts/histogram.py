@@ -8,6 +8,9 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from levelhead.core.errors import LevelheadError
+from levelhead.report.head_map_labels import inline_data
+from levelhead.report.lazy_altair import alt
+from levelhead.report.theme import format_interval
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -15,6 +18,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 BINS = 30
+BAR_COLOUR = "#c4c4c4"
 
 
 class HistogramBar(NamedTuple):
@@ -56,3 +60,56 @@ def count_in_bins(values: Sequence[float], edges: NDArray[np.float64]) -> tuple[
         HistogramBar(float(low), float(high), int(count))
         for low, high, count in zip(edges[:-1], edges[1:], counts, strict=True)
     )
+
+
+def histogram(
+    values: Sequence[float],
+    edges: NDArray[np.float64],
+    x: alt.X,
+    *,
+    field: str,
+    value: str,
+    title: str = "",
+    colour: str | None = None,
+) -> alt.Chart:
+    """Plot a bar for each bin that is not empty.
+
+    Args:
+        values: the values.
+        edges: edges of the bins.
+        x: the axis of the values, on the field `low`.
+        field: field of the counts.
+        value: title of a bar's range.
+        title: title of the counts; by default the field.
+        colour: colour of the bars; None if the caller encodes it.
+    """
+    bars = [
+        {
+            "low": bar.low,
+            "high": bar.high,
+            field: bar.n_values,
+            "range": format_interval(bar.low, bar.high),
+        }
+        for bar in count_in_bins(values, edges)
+        if bar.n_values
+    ]
+    counts = alt.Y(f"{field}:Q", title=title or field, axis=alt.Axis(tickMinStep=1, format="d"))
+    chart: alt.Chart = (
+        alt.Chart(inline_data(bars))
+        .mark_rect(
+            color=alt.Undefined if colour is None else colour, stroke="white", strokeWidth=0.5
+        )
+        .encode(
+            x=x,
+            x2="high:Q",
+            y=counts,
+            # Unlike bars, rectangles have no base line.
+            # Unlike bars, rectangles have no base line.
+            y2=alt.datum(0),
+            tooltip=[
+                alt.Tooltip("range:N", title=value),
+                alt.Tooltip(f"{field}:Q", title=title or field),
+            ],
+        )
+    )
+    return chart

@@ -12,9 +12,11 @@ from levelhead.report.theme import (
     OKABE_ITO,
     PALE,
     apply_theme,
-    format_interval,
+    format_estimate,
     format_number,
+    interval_fields,
     subtitle_lines,
+    with_unit,
 )
 
 if TYPE_CHECKING:
@@ -66,7 +68,7 @@ def claims_chart(result: ClaimTests, *, subject: str = "") -> ChartType:
     ]
     if result.untestable_reason:
         captions.append(f"{result.untestable_reason}: less of it is not shown to be less bias")
-    chart = difference_rows_chart(lines, f"difference of {result.measure}{_unit(result.unit)}")
+    chart = difference_rows_chart(lines, with_unit(f"difference of {result.measure}", result.unit))
     title = f"Effect of each part of a setting on {result.measure}"
     return apply_theme(
         chart, title, [*subtitle_lines(subject), *captions], width=WIDTH + TEXT_WIDTH + 280
@@ -84,7 +86,7 @@ def glue_chart(result: GlueMaskingResult, *, subject: str = "") -> ChartType:
         DifferenceRow(
             f"{head_set.name} ({len(result.heads[head_set.name])} heads)",
             head_set.change,
-            f"{format_number(head_set.value)}; change {_format_estimate(head_set.change)}",
+            f"{format_number(head_set.value)}; change {format_estimate(head_set.change)}",
             points=tuple(
                 value - result.full
                 for value in result.random.get(head_set.name)
@@ -99,7 +101,7 @@ def glue_chart(result: GlueMaskingResult, *, subject: str = "") -> ChartType:
         f"no head masked: {format_number(result.full)}; masked {result.mask} training; {seeds}",
         f"lines: intervals over texts with fixed seeds; small points: {small}",
     ]
-    chart = difference_rows_chart(lines, f"change of {result.metric}{_unit(result.unit)}")
+    chart = difference_rows_chart(lines, with_unit(f"change of {result.metric}", result.unit))
     title = f"{result.task}: {result.metric} without biased heads"
     return apply_theme(
         chart, title, [*subtitle_lines(subject), *captions], width=WIDTH + TEXT_WIDTH + 160
@@ -154,26 +156,11 @@ def difference_rows_chart(
 
 def _row(index: int, line: DifferenceRow) -> dict[str, Any]:
     difference = line.difference
+    empty = {"value": None, "low": None, "high": None, "formatted": "none"}
     return {
         "at": f"{index:03}",
         "name": line.name,
-        "value": None if difference is None else difference.value,
-        "low": None if difference is None else difference.interval.low,
-        "high": None if difference is None else difference.interval.high,
-        "formatted": _format_estimate(difference),
+        **(empty if difference is None else interval_fields(difference)),
         "beside": line.text,
         "colour": line.colour,
     }
-
-
-def _format_estimate(estimate: Estimate | None) -> str:
-    if estimate is None:
-        return "none"
-    return (
-        f"{format_number(estimate.value)} "
-        f"{format_interval(estimate.interval.low, estimate.interval.high)}"
-    )
-
-
-def _unit(unit: str) -> str:
-    return f", {unit}" if unit else ""

@@ -12,8 +12,8 @@ from levelhead.report.theme import (
     OKABE_ITO,
     PALE,
     apply_theme,
-    format_interval,
     format_number,
+    interval_fields,
     panel_title,
 )
 
@@ -110,13 +110,7 @@ def _sides(name: str, top: TopKResult, groups: tuple[str, str]) -> list[dict[str
         {
             "kind": name,
             "group": group,
-            "value": estimate.value,
-            "low": estimate.interval.low,
-            "high": estimate.interval.high,
-            "formatted": (
-                f"{format_number(estimate.value)} "
-                f"{format_interval(estimate.interval.low, estimate.interval.high)}"
-            ),
+            **interval_fields(estimate),
         }
         for group, estimate in zip(groups, (top.first, top.second), strict=True)
     ]

@@ -14,8 +14,8 @@ from threadpoolctl import threadpool_limits
 
 from levelhead.core.canonical_json import content_hash
 from levelhead.core.errors import LevelheadError
+from levelhead.measures.items import subsample_queries
 from levelhead.measures.responses import build_query
-from levelhead.measures.subsample import subsample_queries
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

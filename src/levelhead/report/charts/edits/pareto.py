@@ -11,9 +11,9 @@ from levelhead.report.theme import (
     INK,
     OKABE_ITO,
     apply_theme,
-    format_interval,
-    format_number,
+    format_estimate,
     subtitle_lines,
+    with_unit,
 )
 
 if TYPE_CHECKING:
@@ -93,13 +93,13 @@ def pareto_plane(
     high = max(80, LINE * (len(labelled) + 1)) if flat else HEIGHT
     x = alt.X(
         "gain:Q",
-        title=f"{gain}{_unit(plotted, 'gain')}",
+        title=_axis_title(gain, plotted, "gain"),
         scale=alt.Scale(domain=list(reach_x), nice=False),
         axis=alt.Axis(tickCount=6),
     )
     y = alt.Y(
         "price:Q",
-        title=f"utility cost{_unit(plotted, 'cost')}",
+        title=_axis_title("utility cost", plotted, "cost"),
         scale=alt.Scale(domain=list(reach_y), nice=False),
         axis=alt.Axis(values=[0]) if flat else alt.Axis(tickCount=6),
     )
@@ -142,29 +142,18 @@ def _estimates(plotted: Sequence[_PlottedPoint], what: str) -> list[Estimate]:
     return [estimate for estimate in values if estimate is not None]
 
 
-def _unit(plotted: Sequence[_PlottedPoint], what: str) -> str:
+def _axis_title(text: str, plotted: Sequence[_PlottedPoint], what: str) -> str:
     unit = next((estimate.unit for estimate in _estimates(plotted, what) if estimate.unit), "")
-    return f", {unit}" if unit else ""
+    return with_unit(text, unit)
 
 
 def _axis_range(plotted: Sequence[_PlottedPoint], what: str) -> tuple[float, float]:
     """The range of an axis: 0, all points, and the intervals of labelled settings."""
     estimates = _estimates(plotted, what)
     labelled = _estimates([entry for entry in plotted if entry.kind != OFF], what)
-    low = min(
-        [
-            0.0,
-            *(estimate.value for estimate in estimates),
-            *(estimate.interval.low for estimate in labelled),
-        ]
-    )
-    high = max(
-        [
-            0.0,
-            *(estimate.value for estimate in estimates),
-            *(estimate.interval.high for estimate in labelled),
-        ]
-    )
+    values = [0.0, *(estimate.value for estimate in estimates)]
+    low = min([*values, *(estimate.interval.low for estimate in labelled)])
+    high = max([*values, *(estimate.interval.high for estimate in labelled)])
     spare = 0.05 * (high - low) or 1.0
     return low - spare, high + spare
 
@@ -182,11 +171,7 @@ def _row(entry: _PlottedPoint) -> dict[str, Any]:
         low, high = (
             (value, value) if estimate is None else (estimate.interval.low, estimate.interval.high)
         )
-        text = (
-            "no change"
-            if estimate is None
-            else f"{format_number(value)} {format_interval(low, high)}"
-        )
+        text = "no change" if estimate is None else format_estimate(estimate)
         row |= {f"{what} low": low, f"{what} high": high, f"formatted {what}": text}
     return row
 

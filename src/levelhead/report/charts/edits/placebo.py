@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from levelhead.report.charts.histogram import bin_edges, count_in_bins
+from levelhead.report.charts.edits.selection import gain_row
+from levelhead.report.charts.histogram import BAR_COLOUR, bin_edges, histogram
 from levelhead.report.head_map_labels import inline_data
 from levelhead.report.lazy_altair import alt
 from levelhead.report.theme import (
@@ -12,10 +13,10 @@ from levelhead.report.theme import (
     OKABE_ITO,
     PALE,
     apply_theme,
-    format_interval,
     format_number,
     panel_title,
     subtitle_lines,
+    with_unit,
 )
 
 if TYPE_CHECKING:
@@ -94,36 +95,19 @@ def _counts(result: PlaceboReport) -> ChartType:
     # With the edit, so that its line lies within the bins.
     over = bin_edges([*test.placebo_gains, test.gain.value])
     spare = (over[1] - over[0]) / 2  # else a mark at the edge is cut in half
-    bars = [
-        {
-            "low": bar.low,
-            "high": bar.high,
-            "placebos": bar.n_values,
-            "range": format_interval(bar.low, bar.high),
-        }
-        for bar in count_in_bins(test.placebo_gains, over)
-        if bar.n_values
-    ]
     x = alt.X(
         "low:Q",
-        title=_gain_title(test.gain),
+        title=with_unit("bias reduction", test.gain.unit),
         scale=alt.Scale(domain=[float(over[0] - spare), float(over[-1] + spare)], nice=False),
         axis=alt.Axis(tickCount=6),
     )
-    histogram = (
-        alt.Chart(inline_data(bars))
-        .mark_rect(color="#c4c4c4", stroke="white", strokeWidth=0.5)
-        .encode(
-            x=x,
-            x2="high:Q",
-            y=alt.Y("placebos:Q", title="placebos", axis=alt.Axis(tickMinStep=1, format="d")),
-            # Unlike bars, rectangles have no base line.
-            y2=alt.datum(0),
-            tooltip=[
-                alt.Tooltip("range:N", title="bias reduction"),
-                alt.Tooltip("placebos:Q", title="placebos"),
-            ],
-        )
+    bars = histogram(
+        test.placebo_gains,
+        over,
+        x,
+        field="placebos",
+        value="bias reduction",
+        colour=BAR_COLOUR,
     )
     marks = {
         # The edit's line is wider and below: both lines are visible where they coincide.
@@ -148,17 +132,15 @@ def _counts(result: PlaceboReport) -> ChartType:
             strokeWidth=alt.StrokeWidth("what:N", sort=names, **mark_encoding(3)),
         )
     )
-    return alt.layer(histogram, rules).properties(width=WIDTH, height=200)
-
-
-def _gain_title(estimate: Estimate) -> str:
-    return f"bias reduction, {estimate.unit}" if estimate.unit else "bias reduction"
+    return alt.layer(bars, rules).properties(width=WIDTH, height=200)
 
 
 def _intervals(result: PlaceboReport) -> ChartType:
     """Plot placebos as strokes and bias reductions with intervals on one scale that includes 0."""
     test, rows = result.placebo_test, _rows(result)
-    x = alt.X("gain:Q", title=_gain_title(test.gain), axis=alt.Axis(tickCount=6))
+    x = alt.X(
+        "gain:Q", title=with_unit("bias reduction", test.gain.unit), axis=alt.Axis(tickCount=6)
+    )
     y = alt.Y("which:N", sort=["placebos", *(row["which"] for row in rows)], axis=None)
     text: dict[str, Any] = {
         "align": "left",
@@ -205,12 +187,6 @@ def _rows(result: PlaceboReport) -> list[dict[str, Any]]:
     for name, estimate in gains.items():
         if estimate is None:
             rows.append({"which": name, "formatted": f"{name}\nno change"})
-            continue
-        low, high = estimate.interval.low, estimate.interval.high
-        text = (
-            f"{name}\n{format_number(estimate.value)} {format_interval(low, high)}, n {estimate.n}"
-        )
-        rows.append(
-            {"which": name, "gain": estimate.value, "low": low, "high": high, "formatted": text}
-        )
+        else:
+            rows.append(gain_row(name, estimate))
     return rows

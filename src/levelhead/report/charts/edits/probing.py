@@ -19,7 +19,7 @@ from levelhead.report.theme import (
     OKABE_ITO,
     PALE,
     apply_theme,
-    format_interval,
+    format_estimate,
     format_number,
     panel_title,
     subtitle_lines,
@@ -60,7 +60,7 @@ def probing_chart(result: RemovalReport, *, subject: str = "") -> ChartType:
         f"{REMOVED_BELOW} (removed: both lie below) and {PRESENT_ABOVE} (readable: one lies above)",
     ]
     if isinstance(result.bias_reduction, Estimate):
-        captions.append(f"bias reduction: {_format_estimate(result.bias_reduction)}")
+        captions.append(f"bias reduction: {format_estimate(result.bias_reduction)}")
     if failed_calibration_mark(result.bias_measure):
         captions.append(f"the measure {DAGGER_NOTE}")
     if result.dropped:
@@ -95,7 +95,7 @@ def edit_selection_chart(result: SelectionReport, *, subject: str = "") -> Chart
             DifferenceRow(
                 f"{result.chosen}, on test",
                 result.on_test.gain,
-                f"{confirmed}; loss {_format_estimate(result.on_test.loss)}",
+                f"{confirmed}; loss {format_estimate(result.on_test.loss)}",
                 OKABE_ITO[1],
             )
         )
@@ -103,8 +103,8 @@ def edit_selection_chart(result: SelectionReport, *, subject: str = "") -> Chart
         result.reason,
         (
             f"{with_mark(result.bias_measure, result.measured_by)} of the base "
-            f"{_format_estimate(result.base)}; "
-            f"{result.utility_measure} {_format_estimate(result.base_utility)}; "
+            f"{format_estimate(result.base)}; "
+            f"{result.utility_measure} {format_estimate(result.base_utility)}; "
             f"{format_number(result.max_utility_loss)} may be lost"
         ),
         "lines: intervals of single candidates; simultaneous bounds decide what may be chosen",
@@ -129,7 +129,7 @@ def _probes(site_result: SiteRemoval) -> list[DifferenceRow]:
             f"{probe.probe}, {when}",
             probe.auc,
             (
-                f"{_format_estimate(probe.auc)}; permuted labels "
+                f"{format_estimate(probe.auc)}; permuted labels "
                 f"{format_number(probe.permuted_auc.value)}"
             ),
             colour,
@@ -164,14 +164,3 @@ def _site(site_result: SiteRemoval) -> str:
     """Blocks are counted from 1, as everywhere in charts."""
     stream, layer, _ = site_result.site
     return "pooled" if stream == "pooled" else f"{stream.replace('block_out', 'layer')} {layer + 1}"
-
-
-def _format_estimate(estimate: Estimate | None) -> str:
-    return (
-        "none"
-        if estimate is None
-        else (
-            f"{format_number(estimate.value)} "
-            f"{format_interval(estimate.interval.low, estimate.interval.high)}"
-        )
-    )

@@ -12,15 +12,16 @@ from levelhead.report.theme import (
     INK,
     OKABE_ITO,
     apply_theme,
-    format_interval,
-    format_number,
+    format_estimate,
     panel_title,
     subtitle_lines,
+    with_unit,
 )
 
 if TYPE_CHECKING:
     from altair.typing import ChartType
 
+    from levelhead.core.results import Estimate
     from levelhead.mitigate.selection.select_on_dev import DevSelection
 
 BY = {"parity": "by distance from parity", "value": "by the value itself"}
@@ -74,6 +75,17 @@ def is_drawable(result: DevSelection) -> bool:
     return result.pareto_front is not None or result.on_dev is not None
 
 
+def gain_row(name: str, estimate: Estimate) -> dict[str, Any]:
+    """The row of chart data of a bias reduction, with its text on a second line."""
+    return {
+        "which": name,
+        "gain": estimate.value,
+        "low": estimate.interval.low,
+        "high": estimate.interval.high,
+        "formatted": f"{name}\n{format_estimate(estimate)}, n {estimate.n}",
+    }
+
+
 def _gains(result: DevSelection) -> ChartType:
     """Plot the bias reduction on dev, on dev corrected for the selection, and on test."""
     which = {
@@ -83,23 +95,10 @@ def _gains(result: DevSelection) -> ChartType:
         "test: the number to report": result.on_test,
     }
     estimates = {name: estimate for name, estimate in which.items() if estimate is not None}
-    rows = [
-        {
-            "which": name,
-            "gain": estimate.value,
-            "low": estimate.interval.low,
-            "high": estimate.interval.high,
-            "formatted": f"{name}\n{format_number(estimate.value)} "
-            f"{format_interval(estimate.interval.low, estimate.interval.high)}, "
-            f"n {estimate.n}",
-        }
-        for name, estimate in estimates.items()
-    ]
+    rows = [gain_row(name, estimate) for name, estimate in estimates.items()]
     base = alt.Chart(inline_data(rows)).encode(y=alt.Y("which:N", sort=list(estimates), axis=None))
     unit = next((estimate.unit for estimate in estimates.values() if estimate.unit), "")
-    x = alt.X(
-        "gain:Q", title=f"bias reduction{', ' * bool(unit)}{unit}", axis=alt.Axis(tickCount=6)
-    )
+    x = alt.X("gain:Q", title=with_unit("bias reduction", unit), axis=alt.Axis(tickCount=6))
     look: dict[str, Any] = {"color": OKABE_ITO[1], "opacity": 1}
     layers = [
         alt.Chart(inline_data([{"gain": 0}])).mark_rule(color=INK).encode(x=x),

@@ -18,10 +18,11 @@ from levelhead.report.theme import (
     INK,
     OKABE_ITO,
     apply_theme,
-    format_interval,
+    format_estimate,
     format_number,
     panel_title,
     subtitle_lines,
+    with_unit,
 )
 
 if TYPE_CHECKING:
@@ -226,10 +227,9 @@ def _changes(
     rows: Sequence[_PlottedVariant], y: alt.Y, axis_range: tuple[float, float], result: SweepReport
 ) -> ChartType:
     """Plot changes with intervals; a text, not a point at 0, marks settings without a change."""
-    unit = f", {result.unit}" if result.unit else ""
     x = alt.X(
         "change:Q",
-        title=f"change of {result.measure}{unit}",
+        title=with_unit(f"change of {result.measure}", result.unit),
         scale=alt.Scale(domain=list(axis_range), nice=False),
         axis=alt.Axis(tickCount=5),
     )
@@ -280,24 +280,16 @@ def _row(plotted: _PlottedVariant) -> dict[str, Any]:
         "low": change.interval.low,
         "high": change.interval.high,
         "value": format_number(plotted.variant.value),
-        "formatted": (
-            f"{format_number(change.value)} "
-            f"{format_interval(change.interval.low, change.interval.high)}"
-        ),
+        "formatted": format_estimate(change),
         "p": "none" if p is None or p.adjusted is None else format_number(p.adjusted),
     }
 
 
 def _captions(result: SweepReport) -> list[str]:
     """Captions: the base, the symbols and lines, the number of significant changes, omissions."""
-    base, changes = (
-        result.base,
-        [variant.change for variant in result.variants if variant.change is not None],
-    )
-    captions = [
-        f"base {format_number(base.value)} "
-        f"{format_interval(base.interval.low, base.interval.high)}, n {base.n}"
-    ]
+    base = result.base
+    changes = [variant.change for variant in result.variants if variant.change is not None]
+    captions = [f"base {format_estimate(base)}, n {base.n}"]
     if base.parity is not None:
         captions[0] += (
             f"; its parity {format_number(base.parity)}: only a change towards parity reduces bias"

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from levelhead.report.charts.histogram import bin_edges, count_in_bins
+from levelhead.report.charts.histogram import BAR_COLOUR, bin_edges, histogram
 from levelhead.report.head_map_labels import inline_data
 from levelhead.report.lazy_altair import alt
 from levelhead.report.theme import (
     INK,
     OKABE_ITO,
     apply_theme,
-    format_interval,
+    format_estimate,
     format_number,
     subtitle_lines,
 )
@@ -36,34 +36,19 @@ def control_chart(result: RandomHeadControl, *, subject: str = "") -> ChartType:
     effect = result.effect
     # With the chosen heads, so that their line lies within the bins.
     bins = bin_edges([*result.random_effects, effect.value])
-    bars = [
-        {
-            "low": bar.low,
-            "high": bar.high,
-            "sets": bar.n_values,
-            "range": format_interval(bar.low, bar.high),
-        }
-        for bar in count_in_bins(result.random_effects, bins)
-        if bar.n_values
-    ]
-    histogram = (
-        alt.Chart(inline_data(bars))
-        .mark_rect(color="#c4c4c4", stroke="white", strokeWidth=0.5)
-        .encode(
-            x=alt.X(
-                "low:Q",
-                title="decrease of the measure when the heads are masked",
-                axis=alt.Axis(tickCount=7),
-            ),
-            x2="high:Q",
-            # Unlike bars, rectangles have no base line.
-            y2=alt.datum(0),
-            y=alt.Y("sets:Q", title="random sets", axis=alt.Axis(tickMinStep=1, format="d")),
-            tooltip=[
-                alt.Tooltip("range:N", title="decrease"),
-                alt.Tooltip("sets:Q", title="random sets"),
-            ],
-        )
+    x = alt.X(
+        "low:Q",
+        title="decrease of the measure when the heads are masked",
+        axis=alt.Axis(tickCount=7),
+    )
+    bars = histogram(
+        result.random_effects,
+        bins,
+        x,
+        field="sets",
+        title="random sets",
+        value="decrease",
+        colour=BAR_COLOUR,
     )
     marks = {
         "chosen heads": (effect.value, OKABE_ITO[1], [1, 0]),
@@ -77,23 +62,18 @@ def control_chart(result: RandomHeadControl, *, subject: str = "") -> ChartType:
     names = list(marks)
     # Vega-Lite merges the legends of two channels only if their definitions are equal.
     legend = alt.Legend(title=None, orient="top", symbolSize=300, columns=3)
+
+    def mark_encoding(index: int) -> dict[str, Any]:
+        values = [mark[index] for mark in marks.values()]
+        return {"sort": names, "legend": legend, "scale": alt.Scale(domain=names, range=values)}
+
     rules = (
         alt.Chart(inline_data(rows))
         .mark_rule(strokeWidth=2)
         .encode(
             x="at:Q",
-            color=alt.Color(
-                "what:N",
-                sort=names,
-                legend=legend,
-                scale=alt.Scale(domain=names, range=[mark[1] for mark in marks.values()]),
-            ),
-            strokeDash=alt.StrokeDash(
-                "what:N",
-                sort=names,
-                legend=legend,
-                scale=alt.Scale(domain=names, range=[mark[2] for mark in marks.values()]),
-            ),
+            color=alt.Color("what:N", **mark_encoding(1)),
+            strokeDash=alt.StrokeDash("what:N", **mark_encoding(2)),
             tooltip=[
                 alt.Tooltip("what:N", title="which"),
                 alt.Tooltip("formatted:N", title="decrease"),
@@ -108,17 +88,15 @@ def control_chart(result: RandomHeadControl, *, subject: str = "") -> ChartType:
         .encode(x="low:Q", x2="high:Q", y=alt.value(-6))
     )
     return apply_theme(
-        alt.layer(histogram, rules, interval).properties(width=WIDTH, height=230),
+        alt.layer(bars, rules, interval).properties(width=WIDTH, height=230),
         (
             f"Masking {_heads(result.heads)}, with {len(result.random_effects)} random "
             "sets of the same layers as control"
         ),
         [
             *subtitle_lines(subject),
-            f"chosen: {format_number(effect.value)} "
-            f"{format_interval(effect.interval.low, effect.interval.high)} "
-            f"(horizontal line), n {effect.n}; test against random heads: "
-            f"p {format_number(result.p.value)}",
+            f"chosen: {format_estimate(effect)} (horizontal line), n {effect.n}; "
+            f"test against random heads: p {format_number(result.p.value)}",
             *result.notes,
         ],
         width=WIDTH + 50,

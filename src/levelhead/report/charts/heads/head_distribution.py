@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from levelhead.core.errors import LevelheadError
-from levelhead.report.charts.histogram import bin_edges, count_in_bins
+from levelhead.report.charts.histogram import bin_edges, count_in_bins, histogram
 from levelhead.report.head_map_labels import (
     component_row,
     head_map_captions,
@@ -23,6 +23,7 @@ from levelhead.report.theme import (
     POSITIVE,
     apply_theme,
     category_scale,
+    format_estimate,
     format_interval,
     format_number,
 )
@@ -41,33 +42,14 @@ def distribution_chart(head_map: HeadMap) -> ChartType:
     """Plot the histogram of scores (Figure 1), with one stroke per head below."""
     values = [head.score for head in require_heads(head_map)]
     bins = bin_edges(values)
-    bars = [
-        {
-            "low": bar.low,
-            "high": bar.high,
-            "heads": bar.n_values,
-            "range": format_interval(bar.low, bar.high),
-        }
-        for bar in count_in_bins(values, bins)
-        if bar.n_values
-    ]
     domain = alt.Scale(domain=[float(bins[0]), float(bins[-1])], nice=False)
     # 0 is an edge of the bins, so every bar has one sign.
     side = alt.condition("datum.low >= 0", alt.value(POSITIVE), alt.value(NEGATIVE))
     count = (
-        alt.Chart(inline_data(bars))
-        .mark_rect(stroke="white", strokeWidth=0.5)
-        .encode(
-            x=alt.X("low:Q", scale=domain, axis=None),
-            x2="high:Q",
-            y2=alt.datum(0),
-            y=alt.Y("heads:Q", title="heads", axis=alt.Axis(tickMinStep=1, format="d")),
-            color=side,
-            tooltip=[
-                alt.Tooltip("range:N", title="score"),
-                alt.Tooltip("heads:Q", title="heads"),
-            ],
+        histogram(
+            values, bins, alt.X("low:Q", scale=domain, axis=None), field="heads", value="score"
         )
+        .encode(color=side)
         .properties(width=WIDTH, height=230)
     )
     strokes = (
@@ -184,9 +166,6 @@ def _map_captions(maps: Sequence[tuple[str, HeadMap]]) -> list[str]:
     sign_text = {1: "more is called bias", -1: "less is called bias", 0: "SIGN UNDETERMINED"}
     return [
         f"{name}: {len(head_map.heads)} heads, {head_map.measure} "
-        f"{format_number(measurement.value)} "
-        f"{format_interval(measurement.interval.low, measurement.interval.high)}, "
-        f"{sign_text[head_map.bias_sign.sign]}"
+        f"{format_estimate(head_map.measurement)}, {sign_text[head_map.bias_sign.sign]}"
         for name, head_map in maps
-        for measurement in [head_map.measurement]
     ]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from levelhead.report.charts.heads.head_map import CLIPPED, head_grid, max_abs_score
 from levelhead.report.head_map_labels import METHOD_TEXT
 from levelhead.report.lazy_altair import alt
-from levelhead.report.theme import apply_theme, format_interval, panel_title
+from levelhead.report.theme import apply_theme, format_estimate, panel_title
 
 if TYPE_CHECKING:
     from altair.typing import ChartType
@@ -126,10 +126,5 @@ def _variant_captions(result: MapComparison, variant: ComparedMap) -> list[str]:
         ("total of effects, change", variant.total),
     ]
     return captions + [
-        (
-            f"{name}: {estimate.value:.3g} "
-            f"{format_interval(estimate.interval.low, estimate.interval.high)}"
-        )
-        for name, estimate in counts
-        if estimate is not None
+        f"{name}: {format_estimate(estimate)}" for name, estimate in counts if estimate is not None
     ]

@@ -10,9 +10,11 @@ from levelhead.report.lazy_altair import alt
 from levelhead.report.theme import (
     PALE,
     SHAPES,
+    HasInterval,
     apply_theme,
     category_scale,
     count_names,
+    format_estimate,
     format_interval,
     format_number,
     subtitle_lines,
@@ -24,13 +26,20 @@ if TYPE_CHECKING:
 
     from altair.typing import ChartType
 
-    from levelhead.core.results import Estimate
     from levelhead.mitigate.heads.mask_top_heads import MaskedHeads, MaskingReport
     from levelhead.replication.yang2025.masking_curves import MaskingCurve, MaskingCurves
 
 WIDTH = 500
 LINES = "lines: intervals, solid over items, dashed over random head sets; grey: no change"
 """Caption of the lines: the two kinds of interval are not comparable."""
+
+
+class MaskingTradeOff(NamedTuple):
+    """One way of masking: the changes of the bias measure and of the utility measure."""
+
+    name: str
+    gain: HasInterval
+    cost: HasInterval
 
 
 def curves_chart(
@@ -110,6 +119,26 @@ def masking_curve_chart(
     )
 
 
+def gain_and_cost_chart(
+    rows: Sequence[MaskingTradeOff], *, gain: str, cost: str, model: str, notes: Sequence[str] = ()
+) -> ChartType:
+    """Plot the bias reduction of each way of masking against its utility cost (Table 1).
+
+    Args:
+        rows: the ways of masking.
+        gain: axis title of the bias reduction.
+        cost: axis title of the utility cost.
+        model: name of the model.
+        notes: lines of the subtitle.
+    """
+    return apply_theme(
+        _trade_off_panel(rows, gain, cost),
+        f"Effect and utility cost of masking heads of {model}",
+        [LINES, *notes],
+        width=WIDTH + 150,
+    )
+
+
 def masking_chart(result: MaskingReport, *, subject: str = "") -> ChartType:
     """Plot the change of the map's measure against that of every utility measure (Table 1).
 
@@ -142,21 +171,15 @@ def masking_chart(result: MaskingReport, *, subject: str = "") -> ChartType:
     )
 
 
-class _Way(NamedTuple):
-    name: str
-    gain: Estimate
-    cost: Estimate
-
-
-def _way(row: MaskedHeads, index: int, *, half: bool) -> _Way:
+def _way(row: MaskedHeads, index: int, *, half: bool) -> MaskingTradeOff:
     first, cost = row.changes[0], row.changes[index].change
     gain = first.confirmed_change if half else first.change
     if gain is None or cost is None:
         raise LevelheadError(f"{row.name} has no change to plot", hint="compare it with the base")
-    return _Way(row.name, gain, cost)
+    return MaskingTradeOff(row.name, gain, cost)
 
 
-def _trade_off_panel(ways: Sequence[_Way], gain: str, cost: str) -> ChartType:
+def _trade_off_panel(ways: Sequence[MaskingTradeOff], gain: str, cost: str) -> ChartType:
     names = _names([way.name for way in ways])
     rows = [_row(way) for way in ways]
     colour = alt.Color(
@@ -196,7 +219,7 @@ def _trade_off_panel(ways: Sequence[_Way], gain: str, cost: str) -> ChartType:
     ).properties(width=WIDTH, height=340)
 
 
-def _row(way: _Way) -> dict[str, Any]:
+def _row(way: MaskingTradeOff) -> dict[str, Any]:
     gain, cost = way.gain, way.cost
     kinds = tuple(dict.fromkeys(interval_over(change.interval) for change in (gain, cost)))
     return {
@@ -209,12 +232,8 @@ def _row(way: _Way) -> dict[str, Any]:
         "price": cost.value,
         "price low": cost.interval.low,
         "price high": cost.interval.high,
-        "formatted gain": (
-            f"{format_number(gain.value)} {format_interval(gain.interval.low, gain.interval.high)}"
-        ),
-        "formatted price": (
-            f"{format_number(cost.value)} {format_interval(cost.interval.low, cost.interval.high)}"
-        ),
+        "formatted gain": format_estimate(gain),
+        "formatted price": format_estimate(cost),
     }
 
 
