@@ -1,18 +1,23 @@
 """What is tried: the grid as the paper trims it, and heads by what they add to the bias."""
 
+from dataclasses import replace
+
 import pytest
 import zoo
 from leaning import LEXICON, classifier, texts
 from rulers import made, model
 
 from levelhead.core.errors import LevelheadError, NotMeasurableError, UnknownNameError
+from levelhead.core.run_context import RunContext
 from levelhead.data.counterfactuals.contrast_pairs import contrast_pairs
 from levelhead.locate.head_map import head_label
 from levelhead.measures.classification.controlled_difference import ControlledDifference
 from levelhead.measures.classification.counterfactual import Counterfactual
+from levelhead.mitigate.evaluation.sweep import read_variant_responses
 from levelhead.mitigate.heads.mask import mask_heads, scale_heads
 from levelhead.mitigate.projection.config_grid import ProjectionConfig, projection_grid
 from levelhead.mitigate.projection.edit_points import project
+from levelhead.mitigate.selection import candidates
 from levelhead.mitigate.selection.candidates import (
     ATTENTION,
     HARD_POOLED,
@@ -161,3 +166,25 @@ def test_candidates_stand_beside_each_other():
     both = first.merge(first._replace(notes=("d",)))
     assert both == EditCandidates((), (("a", "b"),) * 2, (), ("c", "d"))
     assert both.edits == {}
+
+
+def test_a_head_is_ranked_on_the_items_that_both_models_could_read(monkeypatch):
+    lm, measure = classifier(1.0), ruler()
+
+    def scores_without_an_item(*, base_too):
+        def read(*args, **options):
+            responses = read_variant_responses(*args, **options)
+            dropped = responses.base.items[0].id
+            fewer = {
+                name: variant.select(lambda item: item.id != dropped)
+                for name, variant in responses.variants.items()
+            }
+            base = responses.base
+            if base_too:
+                base = base.select(lambda item: item.id != dropped)
+            return replace(responses, base=base, variants=fewer)
+
+        monkeypatch.setattr(candidates, "read_variant_responses", read)
+        return candidates._by_ablation(lm, measure, RunContext())[0]
+
+    assert scores_without_an_item(base_too=False) == scores_without_an_item(base_too=True)

@@ -272,18 +272,21 @@ def _by_ablation(
     variant_responses = read_variant_responses(lm, measure, single_masks, context=context)
 
     def bias(responses: Responses) -> float:
-        (common_responses,), _ = keep_common_items([responses])
         return float(
             aggregate(
-                metric.per_item_values(common_responses).detach(),
-                measure.design(common_responses, metric).full_sample,
+                metric.per_item_values(responses).detach(),
+                measure.design(responses, metric).full_sample,
             )
         )
 
-    base, scores, notes = bias(variant_responses.base), {}, []
+    scores, notes = {}, []
     for site in _heads(lm):
         try:
-            scores[site] = base - bias(variant_responses.variants[head_label(site)])
+            # On the items that both could read: an item that only one has would rank the head.
+            (base, masked), _ = keep_common_items(
+                [variant_responses.base, variant_responses.variants[head_label(site)]]
+            )
+            scores[site] = bias(base) - bias(masked)
         # KeyError: a mask that cannot change any answer has no responses.
         except (KeyError, NotMeasurableError) as error:
             notes.append(
