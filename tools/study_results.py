@@ -2,9 +2,9 @@
 
     python tools/study_results.py PAGE RUN [RUN ...] [--write]
 
-Every RUN is a folder that `levelhead study STUDY.toml -o RUN` wrote. --write writes the tables into
-the page, below its marker; what stands above is written by hand, and sections of runs that are not
-given stay as they are.
+Every RUN is a folder that `levelhead study run STUDY.toml -o RUN` wrote. --write writes the tables
+into the page, below its marker; what stands above is written by hand, and sections of runs that are
+not given stay as they are.
 """
 
 from __future__ import annotations
