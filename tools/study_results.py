@@ -51,7 +51,7 @@ def typed(row: dict) -> dict:
 
 def table(rows: list[dict], *, named: bool = True) -> str:
     """Rows of a study's table as Markdown."""
-    head = "| | number | value | interval | over | p | least effect found | n |"
+    head = "| | number | value | interval | over | p | minimum detectable effect | n |"
     lines = [head, "|" + "---|" * 8]
     for row in rows:
         ends = f"[{number(row['low'])}, {number(row['high'])}]" if row["low"] else ""
@@ -83,7 +83,7 @@ def map_text(heads: HeadMap) -> str:
     lines = [
         " ".join(told),
         "",
-        "| head | score | effect | interval | adjusted p | least effect found |",
+        "| head | score | effect | interval | adjusted p | minimum detectable effect |",
     ]
     lines.append("|" + "---|" * 6)
     ranked = heads.ranked_heads

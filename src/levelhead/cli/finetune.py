@@ -112,7 +112,7 @@ def _print_summary(output: str, measurement: Measurement, metric: str, n_overlap
     from levelhead.models.training.finetune import read_finetune_record
 
     metadata = read_finetune_record(output)
-    typer.echo(f"{output}: {metadata['base']} fine-tuned on {metadata['told']['task']}")
+    typer.echo(f"{output}: {metadata['base']} fine-tuned on {metadata['metadata']['task']}")
     cut_text = f", {metadata['cut']:,} of them truncated" if metadata["cut"] else ""
     config = metadata["tuning"]
     typer.echo(

@@ -546,7 +546,7 @@ class LM:
         return output.last_hidden_state, None
 
     def _can_output_attention(self) -> bool:
-        """Whether the attention module has to be asked for its attention, as in DeBERTa."""
+        """Whether the attention module needs a request to return its attention, as in DeBERTa."""
         module = self.layout.blocks[0].get_submodule(self.layout.family.eager_attention_module)
         return "output_attentions" in inspect.signature(module.forward).parameters
 

@@ -1,4 +1,5 @@
 import os
+import re
 import resource
 import subprocess
 import sys
@@ -29,6 +30,14 @@ def test_help_costs_at_most_half_a_cpu_second(record_property):
 
 def test_the_version_is_shown():
     assert levelhead("--version").stdout == f"levelhead {__version__}\n"
+
+
+def test_the_commands_are_sixteen():
+    listed = levelhead("--help").stdout.partition("Commands:")[2]
+    assert sorted(re.findall(r"^  (\w+)  ", listed, re.MULTILINE)) == sorted(
+        "audit measure locate explain mitigate probe export finetune study leaderboard report gate "
+        "data calibrate doctor demo".split()
+    )
 
 
 @pytest.mark.parametrize(

@@ -170,7 +170,9 @@ def run_confidence_control(
         measure=measure.name,
         confidence=tuple(float(_log_odds(responses).abs().mean()) for responses in (before, after)),  # type: ignore[arg-type]
         temperature=temperature,
-        gain_from_temperature=single_effect(temperature_effects, "gain of tempering", formula.unit)
+        gain_from_temperature=single_effect(
+            temperature_effects, "gain of temperature", formula.unit
+        )
         if has_effect[1]
         else None,
         gain=gain,

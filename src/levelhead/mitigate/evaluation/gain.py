@@ -124,7 +124,7 @@ def keep_common_items(
     order = [item.id for item in restricted[0].items]
     if any([item.id for item in responses.items] != order for responses in restricted[1:]):
         raise LevelheadError(
-            "the models were asked the same items in different orders",
+            "the models have the same items in different orders",
             hint="read all of them with one measure",
         )
     reasons = {item.id: reason for responses in rest for item, reason in responses.dropped}

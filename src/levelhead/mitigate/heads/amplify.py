@@ -45,7 +45,7 @@ class HeadScaling(Record):
 
 
 class AmplifyReport(Record):
-    """Amplifying beside masking."""
+    """Amplifying compared with masking."""
 
     masking: HeadScaling
     candidates: tuple[HeadScaling, ...]
@@ -156,7 +156,7 @@ def amplify(
 
     utility_cost = cost_aggregate(
         utility_measure.primary_metric
-    )  # refuses what is no price before anything is asked
+    )  # refuses what is no utility before anything is read
     gains = split_measure(
         measure,
         _bias_aggregate(measure.primary_metric, head_map.bias_sign.sign or 1),

@@ -165,11 +165,11 @@ def concept_removal(
     inference: Inference = Inference(resamples=499, level=LEVEL),
     on_step: Callable[[str, int, int], None] = lambda what, done, total: None,
 ) -> RemovalReport:
-    """Judge an edit by probes on words and texts that it never met.
+    """Test an edit by probes on words and texts that it never met.
 
     Args:
         lm: the unedited model.
-        edits: of which the question is asked.
+        edits: the edits that are tested.
         pairs: of held-out texts, such as `held_out_pairs("gender-en", fitted_on=...)`.
         fitted_on: words, or pairs of texts, that the edits were fitted or chosen on; pairs that
             hold one of them are refused.

@@ -168,7 +168,7 @@ def neutral_sentences() -> tuple[str, ...]:
 @final
 @dataclass(frozen=True, eq=False)
 class _PrefixEvaluator:
-    """How everything is asked."""
+    """The format of all prompts."""
 
     lm: LM
     cloze: Cloze

@@ -3,7 +3,7 @@
 Dawkins et al. 2024, section 6: intrinsic scores do not say which edit helps downstream, so that it
 must be chosen on "a task-specific development set". Candidates are projections and masks of heads
 (candidates.py). On dev a candidate is eligible if the lower bound of its gain, which holds
-for all candidates together, lies above 0, and the upper bound of its loss within what may be paid;
+for all candidates together, lies above 0, and the upper bound of its loss within the limit;
 the one with the largest lower bound is chosen. Only this candidate is measured on test,
 once. It is recommended only if both hold there again.
 """
@@ -88,7 +88,7 @@ def select_edit(
         dev: the file on which the edit is chosen; see `load_user_task` for its columns.
         test: the file on which it is reported.
         bias_measure: what is to come nearer to parity.
-        utility_measure: what is paid.
+        utility_measure: the utility that it may cost.
         min_utility_kept: the share of the base's utility that must be kept.
         max_utility_loss: the largest loss in the utility's unit (points of accuracy), instead of
             `min_utility_kept`.
@@ -101,7 +101,7 @@ def select_edit(
         paper_rules: leave out settings that the paper found not worth trying.
         head_ranking: how heads are ranked.
         n_pairs: how many of the lexicon's pairs of texts, all by default; fewer leave words by
-            which `concept_removal` can judge the edit.
+            which `concept_removal` can test the edit.
         pair_source: subspaces are fitted on the lexicon's pairs of words in neutral frames, or on
             the texts of dev and their swaps ("dev").
         inference: seed, resamples and level.
@@ -236,7 +236,7 @@ def select_edit_for_task(
 def forbid_dev_test_overlap(lm: LM, task: BiasUtilityTask) -> tuple[str, ...]:
     """Refuse items of test that are in dev; tell of units that are in both.
 
-    Items are the same if the same is asked, whatever their names and whichever of two twins
+    Items are the same if their queries are, whatever their names and whichever of two twins
     comes first.
     """
     notes = []

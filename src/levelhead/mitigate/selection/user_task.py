@@ -1,4 +1,4 @@
-"""The user's own task, from two files: what is to be gained, and what may be paid for it.
+"""The user's own task, from two files: the bias to reduce, and the utility it may cost.
 
 counterfactual   columns text and label: a classifier's decisions on texts and their twins; the
                  utility is its accuracy on all rows (so does counterfactual_shift)
@@ -65,7 +65,7 @@ def load_user_task(
         dev: rows on which an edit is chosen: a .csv, .tsv or .jsonl file.
         test: rows on which it is reported.
         bias_measure: what is to come nearer to parity.
-        utility_measure: what is paid.
+        utility_measure: the utility that it may cost.
         text: the column of texts (counterfactual).
         label: the column of labels (counterfactual).
         labels: names for the classes in the order of the model's columns, where the data name them
@@ -117,7 +117,7 @@ def pairs_from_task(
     """What a measure asks, each text with its swap: to fit subspaces on the task's own texts.
 
     Args:
-        lm: the model that is asked.
+        lm: the measured model.
         measure: on dev; its texts that name one of the groups are taken.
         lexicon: whose words are swapped.
         groups: which two; by default its first two.
