@@ -50,7 +50,7 @@ def page(found: Calibration) -> str:
     told = [table.markdown for table in make_calibration_tables(found) if table.rows]
     told.append(_made("Made", found.command, found.versions, found.machine, found.models))
     for later in found.refreshed:
-        parts = " and ".join(later.parts).replace("rulers", "measures")
+        parts = " and ".join(later.parts)
         told.append(
             _made(
                 f"Made anew ({parts})", later.command, later.versions, later.machine, later.models
@@ -122,7 +122,7 @@ def main() -> None:
     if given.measures_only:
         past = Calibration.from_json(PACKAGE.read_bytes())
         found = refresh_calibration(store, past, quick=given.quick, executor=runner)
-        picture = render_svg(dose_response_chart(found.rulers)) if given.write else b""
+        picture = render_svg(dose_response_chart(found.measures)) if given.write else b""
     else:
         found = Calibration.from_json((given.folder / CALIBRATION_FILE).read_bytes())
         if given.write and "--quick" in found.command:

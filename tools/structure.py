@@ -4,7 +4,7 @@
     python tools/structure.py --check          ends with 1 at a retired word or an import cycle
 
 Retired words are those of the project's first vocabulary: the glossary has the words that replace
-them. They count in names and in prose of src, docs and the README, as whole words.
+them. They count in names and in prose of src, documents, tutorials and help, as whole words.
 """
 
 from __future__ import annotations
@@ -28,12 +28,27 @@ SOURCE = ROOT / "src" / "levelhead"
 WIDE = 8
 """Parameters: a function with more wants a value that holds some of them."""
 RETIRED = tuple(
-    """ruler rulers told mend mends mended dealt foresee foresees foreseen aspect aspects
-    schooling pupil pupils redrawn bake bakes baked bakeable tempered judged judges anatomy
-    companion""".split()
+    """ruler rulers told retold untold telling tells mend mends mended mending deals dealt foresee
+    foresees foreseen aspect aspects schooling schooled pupil pupils redraw redraws redrawn bake
+    bakes baked bakeable temper tempered tempering judge judged judges judging anatomy companion
+    paid prices unturned undominated placeboed thrift thrifts entrant entrants
+    blinders""".split()
 )
-RETIRED_PHRASES = ("asked of", "stands? beside", "stood beside", "headline_is")
-PROSE = ("README.md", "CONTRIBUTING.md", "docs/**/*.md", "tutorials/*", "papers/**/*.md")
+RETIRED_PHRASES = (
+    *("asked of", "(is|are|was|were|be|been|being) asked", "what it asks", "stands? beside"),
+    *("stood beside", "beside it", "tells? this model", "mend that", "of everything drawn"),
+    *("least effect found", "would have found", "headline_is", "confirmed_by", "paid_by"),
+    *("gain_by", "own_task", "own_texts", "along_path", r"refuse_\w+"),
+)
+PROSE = (
+    *("README.md", "CONTRIBUTING.md", "docs/**/*.md", "tutorials/*", "papers/**/*.md"),
+    "tests/golden/help.txt",
+)
+ALLOWED = {
+    # The text seeds a stream of random numbers: another one would change every stored result.
+    ("src/levelhead/mitigate/evaluation/gain.py", "redrawn"),
+}
+"""File and retired word, each with the reason why the word stays."""
 
 
 class Module(NamedTuple):
@@ -141,8 +156,9 @@ def retired_words(package: list[Module]) -> list[str]:
     phrases = re.compile(rf"\b({'|'.join(RETIRED_PHRASES)})\b", re.IGNORECASE)
     for path, text in texts:
         for number, line in enumerate(text.splitlines(), 1):
-            hits = [*words.findall(line), *phrases.findall(line)]
-            uses += [f"{path.relative_to(ROOT)}:{number}: {hit}" for hit in hits]
+            hits = [match[0] for regex in (words, phrases) for match in regex.finditer(line)]
+            name = str(path.relative_to(ROOT))
+            uses += [f"{name}:{number}: {hit}" for hit in hits if (name, hit) not in ALLOWED]
     return uses
 
 

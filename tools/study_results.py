@@ -2,9 +2,9 @@
 
     python tools/study_results.py PAGE RUN [RUN ...] [--write]
 
-Every RUN is a folder that `levelhead study STUDY.toml -o RUN` wrote. --write writes the tables into
-the page, below its marker; what stands above is written by hand, and sections of runs that are not
-given stay as they are.
+Every RUN is a folder that `levelhead study run STUDY.toml -o RUN` wrote. --write writes the tables
+into the page, below its marker; what stands above is written by hand, and sections of runs that are
+not given stay as they are.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def typed(row: dict) -> dict:
 
 def table(rows: list[dict], *, named: bool = True) -> str:
     """Rows of a study's table as Markdown."""
-    head = "| | number | value | interval | over | p | least effect found | n |"
+    head = "| | number | value | interval | over | p | minimum detectable effect | n |"
     lines = [head, "|" + "---|" * 8]
     for row in rows:
         ends = f"[{number(row['low'])}, {number(row['high'])}]" if row["low"] else ""
@@ -83,7 +83,7 @@ def map_text(heads: HeadMap) -> str:
     lines = [
         " ".join(told),
         "",
-        "| head | score | effect | interval | adjusted p | least effect found |",
+        "| head | score | effect | interval | adjusted p | minimum detectable effect |",
     ]
     lines.append("|" + "---|" * 6)
     ranked = heads.ranked_heads

@@ -68,7 +68,7 @@ def test_strength_and_eta_do_not_agree(rows, tmp_path):
     assert agreement_from_csv(str(path), ["strength", "eta"]).cell("eta", "strength").spearman == (
         pytest.approx(cell.spearman)
     )
-    told = levelhead("correlate", "--table", str(path), "--column", "strength", "--column", "eta")
+    told = levelhead("measure", "--agreement", str(path), "-m", "strength", "-m", "eta")
     assert told.returncode == 0
     assert "-0.041" in told.stdout
     assert "76" in told.stdout

@@ -31,7 +31,7 @@ def opened(driver, tmp_path_factory):
     )
     path = tmp_path_factory.mktemp("report") / "report.html"
     path.write_bytes(
-        render_audit_page(audits.audit(HOSTILE), own, command="levelhead study x -o y")
+        render_audit_page(audits.audit(HOSTILE), own, command="levelhead study run x -o y")
     )
     driver.get(path.as_uri())
     drawn = "return document.querySelectorAll('figure .drawn svg').length"

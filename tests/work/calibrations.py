@@ -20,7 +20,7 @@ def calibrated(measure, architecture="bert", *, verdict="not refuted", rank=0.97
         rank_interval=None if rank is None else BOUNDS,
         alarms=0.05,
         alarms_interval=BOUNDS,
-        deals=200,
+        label_permutations=200,
         nulls=10,
         null_alarms=0,
         power=(),

@@ -49,7 +49,7 @@ def compute_gradient_in_one_graph(
     )
     if dropped or not isinstance(local_query, LocalQuery):
         raise LevelheadError(
-            "a question that was answered before cannot be asked now",
+            "a query that was answered before cannot be built now",
             hint="use the model and the tokenizer that were read",
         )
     lm.layout.parallel.forbid_split_heads("a single graph")

@@ -119,7 +119,7 @@ def choice_of(*, priced=True, chosen=True):
         optimism=0.02,
         on_test=found("gain on test", best.gain.value - 0.03, 0.015, p=0.02, n=749),
         cost=best.cost if priced else None,
-        notes=() if priced else ("no price was asked: what the edit costs is not known",),
+        notes=() if priced else ("no utility was measured: what the edit costs is not known",),
         **told,
     )
 
@@ -150,7 +150,7 @@ def placebo_judged(
         measure="strength",
         confidence=(2.58, 1.9),
         temperature=1.36,
-        gain_from_temperature=found("gain of tempering", 0.3 * gain, reach / 2),
+        gain_from_temperature=found("gain of temperature", 0.3 * gain, reach / 2),
         gain=found("gain beyond confidence", 0.7 * gain, reach),
         p=PValue(value=0.03, method="placebo edits", alternative="greater", n_resamples=count),
         exceeds_confidence_loss=True,

@@ -103,7 +103,7 @@ def _calibrate_measure(measure: str, models: Sequence[ModelResponses]) -> Measur
         rank_interval=rank_interval,
         alarms=alarms,
         alarms_interval=alarms_interval,
-        deals=sum(len(response.permutation_p_values) for _, response in planted),
+        label_permutations=sum(len(response.permutation_p_values) for _, response in planted),
         nulls=len(nulls),
         null_alarms=sum(response.is_alarm for response in nulls),
         power=power,

@@ -107,7 +107,7 @@ def run_calibration(
             ),
         ),
         skills=compute_skill_calibrations(model_responses),
-        rulers=compute_measure_calibrations(model_responses),
+        measures=compute_measure_calibrations(model_responses),
         locators=compute_locator_calibrations(known_head_results, ordinary_results),
         edits=compute_edit_calibrations(effects),
         removed=removal_verdicts,
@@ -139,7 +139,7 @@ def refresh_calibration(
     tasks = tuple(model.task for model in models)
     store = run_job(Job("measures", tasks), folder, executor=executor, context=context, extend=True)
     model_responses = [ModelResponses.from_json(store.get(model.task.key)) for model in models]
-    parts = ("skills", "rulers")
+    parts = ("skills", "measures")
     update = CalibrationUpdate(
         parts=parts,
         command="python tools/calibration.py --measures-only" + (" --quick" if quick else ""),
@@ -150,7 +150,7 @@ def refresh_calibration(
     return past.model_copy(
         update={
             "skills": compute_skill_calibrations(model_responses),
-            "rulers": compute_measure_calibrations(model_responses),
+            "measures": compute_measure_calibrations(model_responses),
             # A later run of the same parts replaces the earlier one.
             "refreshed": (*(part for part in past.refreshed if part.parts != parts), update),
         }

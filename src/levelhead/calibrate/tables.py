@@ -70,7 +70,9 @@ def make_calibration_tables(calibration: Calibration) -> tuple[TextTable, ...]:
                 "power by dose",
                 "verdict",
             ),
-            tuple(_make_measure_row(measure) for measure in calibration.rulers if measure.has_dose),
+            tuple(
+                _make_measure_row(measure) for measure in calibration.measures if measure.has_dose
+            ),
         ),
         TextTable(
             "Utilities and Distance: no dose of what they measure was planted",
@@ -83,7 +85,7 @@ def make_calibration_tables(calibration: Calibration) -> tuple[TextTable, ...]:
                     _format_null_alarms(measure),
                     measure.full_verdict,
                 )
-                for measure in calibration.rulers
+                for measure in calibration.measures
                 if not measure.has_dose
             ),
         ),
@@ -101,7 +103,7 @@ def make_calibration_tables(calibration: Calibration) -> tuple[TextTable, ...]:
                     else f"{confounder.range[0]:.2f}, {confounder.range[1]:.2f}",
                     f"{confounder.alarms} of {confounder.models}",
                 )
-                for measure in calibration.rulers
+                for measure in calibration.measures
                 for confounder in measure.confounded
                 if measure.has_dose
             ),

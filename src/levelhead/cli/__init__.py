@@ -16,7 +16,6 @@ from levelhead._version import __version__
 from levelhead.cli import (
     audit,
     calibrate,
-    correlate,
     demo,
     doctor,
     export,
@@ -31,7 +30,7 @@ from levelhead.cli.data import data
 from levelhead.cli.explain import explain
 from levelhead.cli.mitigate import mitigate
 from levelhead.cli.shared.exit_codes import ERROR, INTERRUPTED, ExitWithCode
-from levelhead.cli.study import leaderboard, plan, store, study
+from levelhead.cli.study import leaderboard, study
 from levelhead.core.errors import LevelheadError
 
 app = typer.Typer(
@@ -49,18 +48,15 @@ app.command("doctor")(doctor.doctor_command)
 app.command("measure")(measure.measure_command)
 app.command("leaderboard")(leaderboard.leaderboard_command)
 app.command("locate")(locate.locate_command)
-app.command("correlate")(correlate.correlate_command)
 app.command("finetune")(finetune.finetune_command)
 app.command("export")(export.export_command)
 app.command("probe")(probe.probe_command)
 app.command("report")(report.report_command)
 app.command("gate")(gate.gate_command)
-app.command("store")(store.store_command)
-app.command("study")(study.study_command)
 app.add_typer(explain.app, name="explain")
 app.add_typer(mitigate.app, name="mitigate")
 app.add_typer(data.app, name="data")
-app.add_typer(plan.app, name="plan")
+app.add_typer(study.app, name="study")
 
 
 def _print_version(is_requested: bool) -> None:

@@ -20,7 +20,16 @@ from levelhead.cli.shared.executors import (
     make_executor,
 )
 from levelhead.cli.shared.exit_codes import INCONCLUSIVE, ExitWithCode
-from levelhead.cli.shared.options import BatchSize, Device, Dtype, Json, Model, Resamples, Revision
+from levelhead.cli.shared.options import (
+    BatchSize,
+    Device,
+    DryRun,
+    Dtype,
+    Json,
+    Model,
+    Resamples,
+    Revision,
+)
 from levelhead.cli.shared.progress import print_line, show_progress, show_steps
 from levelhead.core.run_context import Inference, RunContext
 
@@ -81,6 +90,7 @@ def audit_command(
     executor: ExecutorName = LOCAL,
     address: Address = LOCAL,
     gpus: Gpus = 0,
+    dry_run: DryRun = False,
 ) -> None:
     """Audit a model for stereotype bias and write a report.
 
@@ -115,6 +125,23 @@ def audit_command(
         other_source = make_source(path=against)
     sources = AuditSources(source, other_source)
     inference = Inference(seed=seed, resamples=resamples, permutations=permutations)
+    load_model = partial(
+        load,
+        model,
+        edit=edit,
+        revision=revision,
+        dtype=dtype,
+        batch_size=batch_size,
+        device=device,
+    )
+    if dry_run:
+        from levelhead.study.cost import estimate_study_cost
+
+        lm = load_model()
+        core = _plan_core(lm, sources, limit, inference, cores)
+        typer.echo(str(estimate_study_cost(core.study_config, folder)))
+        typer.echo("the core suite; the budget decides what is added to it")
+        return
     clock = _Clock(start, limit)
 
     def run_plan(plan: StudyConfig, deadline: Deadline | None) -> dict[str, Record]:
@@ -130,9 +157,7 @@ def audit_command(
                 deadline=deadline,
             )
 
-    lm = load(
-        model, edit=edit, revision=revision, dtype=dtype, batch_size=batch_size, device=device
-    )
+    lm = load_model()
     audit_plan, results = _run_audit(
         _load_or_plan_audit(lm, sources, folder, limit, inference, cores),
         lm,
@@ -157,23 +182,30 @@ def _load_or_plan_audit(
     An audit is planned again if the request or the budget differs.
     """
     from levelhead.study.audit.audit import (
-        NoBiasMeasureError,
         compute_request_hash,
         load_matching_audit,
-        plan_core,
         save_audit,
     )
 
     audit = load_matching_audit(folder, compute_request_hash(lm, sources, inference, threads))
     if audit is not None and audit.budget == limit:
         return audit
+    audit = _plan_core(lm, sources, limit, inference, threads)
+    save_audit(audit, folder)
+    return audit
+
+
+def _plan_core(
+    lm: LM, sources: AuditSources, limit: float | None, inference: Inference, threads: int
+) -> Audit:
+    """Plan the core suite; a model that no measure of bias fits is inconclusive, not an error."""
+    from levelhead.study.audit.audit import NoBiasMeasureError, plan_core
+
     try:
-        audit = plan_core(lm, sources, budget=limit, inference=inference, threads=threads)
+        return plan_core(lm, sources, budget=limit, inference=inference, threads=threads)
     except NoBiasMeasureError as error:
         typer.echo(f"levelhead: {error}", err=True)
         raise ExitWithCode(INCONCLUSIVE) from None
-    save_audit(audit, folder)
-    return audit
 
 
 class _Clock(NamedTuple):
@@ -280,7 +312,7 @@ def rerun_command(folder: Path) -> str:
     """
     from levelhead.study.audit.audit import STUDY_FILE
 
-    return f"levelhead study {shlex.quote(str(folder / STUDY_FILE))} -o again"
+    return f"levelhead study run {shlex.quote(str(folder / STUDY_FILE))} -o again"
 
 
 def _show(audit: Audit, results: Mapping[str, Record], report: Path | None, *, json: bool) -> None:

@@ -92,7 +92,7 @@ def _save_dose_chart(calibration: Calibration, path: Path) -> None:
     from levelhead.report.save import render_svg
 
     try:
-        write_atomic(str(path), render_svg(dose_response_chart(calibration.rulers)))
+        write_atomic(str(path), render_svg(dose_response_chart(calibration.measures)))
     except MissingExtraError as error:
         # The numbers took hours and are written: a missing picture is no reason to fail.
         print_line(str(error))

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from levelhead.cli.shared.options import AllowPickle, Model, Revision
+from levelhead.cli.shared.options import AllowPickle, DryRun, Model, Revision
 from levelhead.cli.shared.progress import show_progress, show_steps
 from levelhead.core.run_context import RunContext
 
@@ -59,6 +59,7 @@ def finetune_command(
     ] = 2,
     revision: Revision = None,
     allow_pickle: AllowPickle = False,
+    dry_run: DryRun = False,
 ) -> None:
     """Fine-tune a pretrained encoder as a classifier of a task.
 
@@ -86,6 +87,11 @@ def finetune_command(
     # metric too good, so they are counted and reported.
     n_overlapping = count_train_overlap(row.examples("train", train), measure.items)
     lm = load(model, revision=revision, allow_pickle=allow_pickle)
+    if dry_run:
+        from levelhead.study.cost import estimate_finetuning_cost
+
+        typer.echo(str(estimate_finetuning_cost(lm, task, config, train=train, dev=dev)))
+        return
     with show_steps() as on_step:
         folder = finetune_on_task(
             lm,
@@ -106,7 +112,7 @@ def _print_summary(output: str, measurement: Measurement, metric: str, n_overlap
     from levelhead.models.training.finetune import read_finetune_record
 
     metadata = read_finetune_record(output)
-    typer.echo(f"{output}: {metadata['base']} fine-tuned on {metadata['told']['task']}")
+    typer.echo(f"{output}: {metadata['base']} fine-tuned on {metadata['metadata']['task']}")
     cut_text = f", {metadata['cut']:,} of them truncated" if metadata["cut"] else ""
     config = metadata["tuning"]
     typer.echo(

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Annotated
+from dataclasses import replace
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -12,6 +13,7 @@ from levelhead.cli.shared.options import (
     AllowPickle,
     BatchSize,
     Device,
+    DryRun,
     Dtype,
     Json,
     Level,
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
     from levelhead.measures.base import Measure
     from levelhead.measures.robustness.multiverse import Multiverse
     from levelhead.measures.run import MeasureRun
+    from levelhead.models.lm import LM
 
 BASE = "base"
 
@@ -79,6 +82,15 @@ def measure_command(
             help="Repeat each measure with other templates, words, layers and pooling.",
         ),
     ] = False,
+    agreement: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Correlate measures instead, over the models or edits whose results are in this "
+            "file or folder (written by -o), or in the columns of a .csv table that -m names. "
+            "Repeat for more."
+        ),
+    ] = None,
+    dry_run: DryRun = False,
     show: Annotated[bool, typer.Option("--list", help="List the measures and exit.")] = False,
     seed: Annotated[int, typer.Option(help="Random seed of resamples and permutations.")] = 0,
     resamples: Resamples = 1999,
@@ -103,14 +115,21 @@ def measure_command(
 ) -> None:
     """Measure a model with one or more measures.
 
-    Responses are cached: another seed, level or option of a formula needs no forward pass. Exit 3
+    Responses are cached: another seed, level or option of a formula needs no forward pass. With
+    --agreement and no model, prints the rank correlations of measures over models or edits. Exit 3
     if anything could not be measured; no value is substituted for a missing number.
     """
-    from levelhead.measures.run import add_skills, run_measures
-    from levelhead.models.loading.load import load, model_cache_folder
+    from levelhead.models.loading.load import model_cache_folder
 
     if show:
         _list_measures()
+        return
+    if agreement:
+        from levelhead.cli.shared.agreement import show_agreement
+
+        if model:
+            raise typer.BadParameter("--agreement reads results: name no model")
+        show_agreement(agreement, measures or (), level=level, output=output, json=json)
         return
     if not model or not measures:
         raise typer.BadParameter("name a model and at least one measure: levelhead measure --list")
@@ -129,41 +148,27 @@ def measure_command(
         allow_pickle=allow_pickle,
         batch_size=batch_size,
     )
-    other_lm = None
-    if against == BASE:
-        from dataclasses import replace
-
-        other_lm = replace(lm, edits=())
-    elif against is not None:
-        other_lm = load(
-            against,
-            device=device,
-            dtype=dtype,
-            bos=bos,  # type: ignore[arg-type]
-            allow_pickle=allow_pickle,
-            batch_size=batch_size,
-        )
+    other_lm = _load_other(
+        lm,
+        against,
+        device=device,
+        dtype=dtype,
+        bos=bos,
+        allow_pickle=allow_pickle,
+        batch_size=batch_size,
+    )
     # A server may change its weights without notice: its responses are stored on request only.
     readout_store = store or (
         None if is_http(model) else str(model_cache_folder().parent / "readouts")
     )
-    with show_progress("queries") as on_event:
-        measure_run = run_measures(
-            lm,
-            parsed_measures,
-            against=other_lm,
-            inference=inference,
-            context=RunContext(store=readout_store, threads=threads, progress=on_event),
-        )
-    # An edit may lower a measure because the model no longer can do the task: compare skills, too.
-    if other_lm is not None:
-        checked = add_skills(
-            lm,
-            parsed_measures,
-            measure_run.measurements,
-            context=RunContext(store=readout_store, threads=threads),
-        )
-        measure_run = measure_run._replace(measurements=checked)
+    context = RunContext(store=readout_store, threads=threads)
+    if dry_run:
+        if multiverse:
+            raise typer.BadParameter("--dry-run cannot count the queries of --multiverse")
+        models = [lm] if other_lm is None else [lm, other_lm]
+        _show_cost(models, parsed_measures, context, json=json)
+        return
+    measure_run = _run(lm, other_lm, parsed_measures, inference, context)
     universes: list[Multiverse] = []
     if multiverse:
         from levelhead.measures.robustness.multiverse import multiverse as run_multiverse
@@ -174,7 +179,7 @@ def measure_command(
                     lm,
                     measure,
                     inference=inference,
-                    context=RunContext(store=readout_store, threads=threads, progress=on_event),
+                    context=replace(context, progress=on_event),
                 )
                 for measure in parsed_measures
             ]
@@ -186,16 +191,48 @@ def measure_command(
     if json:
         typer.echo(text, nl=False)
     else:
-        from levelhead.measures.base import UNFLAGGED
-
-        # A measure's other metrics and its result without flagged items belong to the result;
-        # the remaining extras are for --details.
-        always_shown = {
-            metric.name for measure in parsed_measures for metric in measure.ordered_metrics[1:]
-        } | {UNFLAGGED}
-        fully_shown = {measure.name for measure in parsed_measures if measure.always_show_extras}
-        _show(measure_run, always_shown, fully_shown, details=details)
+        _show(measure_run, parsed_measures, details=details)
         _show_universes(universes, details=details)
+
+
+def _load_other(lm: LM, against: str | None, **load_options: Any) -> LM | None:
+    """Load the model to compare with; `base` is the model without its edits."""
+    from levelhead.models.loading.load import load
+
+    if against == BASE:
+        return replace(lm, edits=())
+    return None if against is None else load(against, **load_options)
+
+
+def _run(
+    lm: LM, other_lm: LM | None, measures: list[Measure], inference: Inference, context: RunContext
+) -> MeasureRun:
+    from levelhead.measures.run import add_skills, run_measures
+
+    with show_progress("queries") as on_event:
+        measure_run = run_measures(
+            lm,
+            measures,
+            against=other_lm,
+            inference=inference,
+            context=replace(context, progress=on_event),
+        )
+    if other_lm is None:
+        return measure_run
+    # An edit may lower a measure because the model no longer can do the task: compare skills, too.
+    checked = add_skills(lm, measures, measure_run.measurements, context=context)
+    return measure_run._replace(measurements=checked)
+
+
+def _show_cost(
+    models: list[LM], measures: list[Measure], context: RunContext, *, json: bool
+) -> None:
+    """Print what measuring the models would cost."""
+    from levelhead.study.cost import CostEstimate, estimate_cost
+
+    costs = [estimate_cost(lm, measures, context=context) for lm in models]
+    total = sum(costs, CostEstimate())
+    typer.echo(total.to_json() if json else str(total))
 
 
 def _list_measures() -> None:
@@ -244,15 +281,12 @@ def _json(measure_run: MeasureRun, universes: list[Multiverse]) -> str:
     return to_canonical_json(document).decode() + "\n"
 
 
-def _show(
-    measure_run: MeasureRun, always_shown: set[str], fully_shown: set[str], *, details: bool
-) -> None:
+def _show(measure_run: MeasureRun, measures: list[Measure], *, details: bool) -> None:
     """Print tables and verdicts of a run.
 
     Args:
         measure_run: the measurements and comparisons.
-        always_shown: names of extra numbers that are shown without `details`.
-        fully_shown: names of measures whose extra numbers are all shown.
+        measures: the measures of the run.
         details: whether to show all extra numbers.
     """
     from rich.console import Console
@@ -260,7 +294,14 @@ def _show(
     from rich.text import Text
 
     from levelhead.core.calibration import DAGGER_NOTE, failed_calibration_mark, with_mark
+    from levelhead.measures.base import UNFLAGGED
 
+    # A measure's other metrics and its result without flagged items belong to the result; the
+    # remaining extras are for --details.
+    always_shown = {
+        metric.name for measure in measures for metric in measure.ordered_metrics[1:]
+    } | {UNFLAGGED}
+    fully_shown = {measure.name for measure in measures if measure.always_show_extras}
     console = Console(file=sys.stdout, width=None if sys.stdout.isatty() else 110)
     table = Table(box=None, pad_edge=False, header_style="bold")
     for name in ("measure", "value", "interval", "parity", "p", "n", "detectable"):

@@ -107,7 +107,7 @@ class MeasureCalibration(Record):
     alarms: float | None
     """False alarm rate over permutations of the labels."""
     alarms_interval: Interval | None
-    deals: int
+    label_permutations: int
     nulls: int
     null_alarms: int
     """Number of models without a bias in which the measure reports one, with unpermuted labels."""
@@ -398,7 +398,7 @@ class Calibration(Record):
     machine: str
     models: tuple[OrganismHash, ...]
     skills: tuple[SkillCalibration, ...]
-    rulers: tuple[MeasureCalibration, ...]
+    measures: tuple[MeasureCalibration, ...]
     locators: tuple[LocatorCalibration, ...]
     edits: tuple[EditCalibration, ...]
     removed: tuple[RemovalVerdicts, ...]
@@ -416,7 +416,7 @@ class Calibration(Record):
         """
         document = json.loads(text)
         if isinstance(document, dict):
-            for row in (*document.get("rulers", ()), *document.get("locators", ())):
+            for row in (*document.get("measures", ()), *document.get("locators", ())):
                 row.pop("verdict", None)
                 row.pop("why", None)
             for row in document.get("edits", ()):
@@ -435,7 +435,7 @@ class Calibration(Record):
             family: family of the model.
             causal: whether the model is causal.
         """
-        by_architecture = {row.architecture: row for row in self.rulers if row.measure == measure}
+        by_architecture = {row.architecture: row for row in self.measures if row.measure == measure}
         # A family without a calibration has the verdict of the reference architecture of its kind.
         return by_architecture.get(family, by_architecture.get(REFERENCE_ARCHITECTURE[causal]))
 

@@ -1,7 +1,7 @@
 """Which parts of a model carry a measured bias: gradient, exact ablation, the HeadMap.
 
 The room is callable: `levelhead.locate(lm, measure)` is `locate.score_heads.locate`. A function
-of the room's own name could not live in `levelhead` beside it, because importing a submodule binds
+of the room's own name could not be in `levelhead` as well, because importing a submodule binds
 the room to that name.
 """
 

@@ -32,7 +32,7 @@ NOISE_NOTE = (
 
 
 class ComparedMap(Record):
-    """One model beside the first."""
+    """One model compared with the first."""
 
     name: str
     head_map: HeadMap

@@ -60,7 +60,7 @@ class ComponentScore(Record):
     interval: Interval | None = None
     p: PValue | None = None
     detectable: float | None = None
-    """The effect that the corrected test would have found four times out of five, if this part
+    """The effect that the corrected test detects four times out of five, if this part
     alone had one; None where so few resamples find none."""
 
     @property
@@ -109,7 +109,7 @@ class HeadMap(Record):
     bias_sign: BiasSign
     split: SplitReport
     scores: tuple[ComponentScore, ...]
-    """Heads in order of layer and number, then the other parts that were asked for."""
+    """Heads in order of layer and number, then the other requested parts."""
     agreement: Estimate | None = None
     """Spearman's rank correlation of score and effect, on the same items: do the methods agree?"""
     replication: Estimate | None = None

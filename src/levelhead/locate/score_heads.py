@@ -445,5 +445,5 @@ def _notes(
                 n_dropped = len(responses) - len(half)
                 notes.append(f"{n_dropped} items have no context in the {name} half")
     if responses.owner:
-        notes.append("effects' intervals redraw words; their contexts are as they are")
+        notes.append("effects' intervals resample words; their contexts are fixed")
     return tuple(notes)

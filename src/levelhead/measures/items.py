@@ -98,7 +98,6 @@ def subsample_queries(
     retained = {unit for unit in units[largest] if is_in_subsample(unit, fraction)}
     removed = units[largest] - retained
     items = tuple(item for item in query_set.items if item.units[largest] not in removed)
-    note = (
-        f"a part was asked: {len(retained)} of {len(units[largest])} {query_set.factors[largest]}"
-    )
+    n_units, factor = len(units[largest]), query_set.factors[largest]
+    note = f"a subsample was measured: {len(retained)} of {n_units} {factor}"
     return query_set._replace(items=items, notes=(*query_set.notes, note))

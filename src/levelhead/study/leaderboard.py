@@ -31,6 +31,7 @@ from levelhead.engine.run_dir import mark_owned
 from levelhead.engine.tasks import Task
 from levelhead.models.loading.load import compute_model_size
 from levelhead.study.config import StudyConfig
+from levelhead.study.cost import CostEstimate, estimate_study_cost
 from levelhead.study.ranks import (
     Leaderboard,
     ModelEntry,
@@ -149,6 +150,35 @@ def run_model_study(spec: Mapping[str, object]) -> bytes:
     elapsed = time.monotonic() - start[0], time.process_time() - start[1]
     cost = _total_cost(out_dir, store, source, *elapsed)
     return to_canonical_json({"entry": entry.to_json(), "cost": cost.model_dump()})
+
+
+def estimate_leaderboard_cost(
+    models: Sequence[str],
+    measures: Sequence[str],
+    folder: str | Path,
+    *,
+    load_options: Mapping[str, object],
+    context: RunContext,
+) -> CostEstimate:
+    """Estimate the cost of measuring the models one after the other.
+
+    Args:
+        models: models, each with an optional revision.
+        measures: names of measures.
+        folder: folder of the leaderboard, which may hold responses.
+        load_options: options for loading the models.
+        context: store and threads.
+    """
+    total = CostEstimate()
+    for name in models:
+        task = _make_task(name, measures, Path(folder), load_options, Inference(), context)
+        config, store = StudyConfig.from_json(str(task.spec["plan"])), task.spec["store"]
+        total += estimate_study_cost(
+            config,
+            Path(str(task.spec["folder"])),
+            context=RunContext(store=None if store is None else str(store)),
+        )
+    return total
 
 
 def read_models(file: str | os.PathLike[str]) -> list[str]:

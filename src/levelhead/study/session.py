@@ -156,7 +156,7 @@ class StudySession:
             {
                 "kind": kind.__name__,
                 "inputs": content_hash(inputs),
-                "judge": inference_keys(self.inference),
+                "inference": inference_keys(self.inference),
                 "revisions": [responses.REVISION, gradient.REVISION, variants.REVISION],
             }
         )

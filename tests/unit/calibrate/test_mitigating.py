@@ -145,7 +145,7 @@ def test_every_number_stands_below_its_own_heading():
         architecture="gpt2", known=10, learned=10, without=0.0, first=first, alone=first["path"],
         ordinary=3, positive=(4, 5), auroc=auroc, agreement=None,
     )  # fmt: skip
-    empty = dict.fromkeys(("models", "skills", "rulers", "edits", "removed"), ())
+    empty = dict.fromkeys(("models", "skills", "measures", "edits", "removed"), ())
     told = Calibration(
         command="levelhead calibrate", versions={}, machine="", locators=(family,), **empty
     )

@@ -52,7 +52,7 @@ def past():
     )
     return Calibration(
         command="levelhead calibrate", versions={"torch": "1"}, machine="old", skills=(),
-        models=(OrganismHash(what="old", weights="0"),), rulers=(), locators=(), edits=(),
+        models=(OrganismHash(what="old", weights="0"),), measures=(), locators=(), edits=(),
         removed=(told,),
     )  # fmt: skip
 
@@ -66,10 +66,10 @@ def test_only_the_measures_are_made_anew(monkeypatch, past, tmp_path):
 
     monkeypatch.setattr(module, "run_job", run)
     found = module.refresh_calibration(str(tmp_path), past, quick=True)
-    assert [one.measure for one in found.rulers] == ["cloze"]
+    assert [one.measure for one in found.measures] == ["cloze"]
     assert (found.removed, found.models, found.machine) == (past.removed, past.models, "old")
     (own,) = found.refreshed
-    assert own.parts == ("skills", "rulers")
+    assert own.parts == ("skills", "measures")
     assert len(own.models) == len(jobs[0][0].tasks) == 3
     assert own.command.endswith("--measures-only --quick")
     again = module.refresh_calibration(str(tmp_path), found, quick=True)

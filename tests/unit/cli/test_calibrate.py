@@ -56,12 +56,12 @@ def test_a_calibration_of_models_that_are_hardly_trained(hardly_trained, tmp_pat
     written = (tmp_path / "out" / "calibration.json").read_bytes()
     found = Calibration.from_json(written)
     assert b"seat" in (tmp_path / "out" / "dose.svg").read_bytes()
-    rulers = {one.measure: one for one in found.rulers}
+    rulers = {one.measure: one for one in found.measures}
     assert len([one for one in rulers.values() if one.expected == "rises"]) >= 10
     # No group's word is the likeliest one yet: what cannot be read is counted, and ends nothing.
     assert {one.measure for one in rulers.values() if one.unread} <= {"cloze_top"}
     assert {one.models for one in rulers.values()} == {3}
-    assert rulers["contrast"].deals == 1
+    assert rulers["contrast"].label_permutations == 1
     # One head alone sees the words of groups: without it nothing is left, trained or not.
     (locators,) = found.locators
     assert locators.without < 1e-6
@@ -93,7 +93,7 @@ def test_a_quick_calibration_says_what_is_known_to_be_true(tmp_path):
     found = Calibration.from_json(written)
     assert b"seat" in (tmp_path / "dose.svg").read_bytes()
 
-    rulers = {one.measure: one for one in found.rulers}
+    rulers = {one.measure: one for one in found.measures}
     assert len([one for one in rulers.values() if one.expected == "rises"]) >= 10
     for name in ("strength", "contrast", "cloze", "crows_margin", "lpbs"):
         assert rulers[name].rank == 1, name  # three models of three doses

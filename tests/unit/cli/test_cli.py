@@ -1,4 +1,5 @@
 import os
+import re
 import resource
 import subprocess
 import sys
@@ -31,12 +32,20 @@ def test_the_version_is_shown():
     assert levelhead("--version").stdout == f"levelhead {__version__}\n"
 
 
+def test_the_commands_are_sixteen():
+    listed = levelhead("--help").stdout.partition("Commands:")[2]
+    assert sorted(re.findall(r"^  (\w+)  ", listed, re.MULTILINE)) == sorted(
+        "audit measure locate explain mitigate probe export finetune study leaderboard report gate "
+        "data calibrate doctor demo".split()
+    )
+
+
 @pytest.mark.parametrize(
     ("args", "said"),
     [
-        (["stroe"], "Did you mean 'store', 'probe'?"),
-        (["store"], "Missing argument"),
-        (["store", "--colour", "x"], "No such option"),
+        (["stduy"], "Did you mean 'study'"),
+        (["study", "check"], "Missing argument"),
+        (["study", "check", "--colour", "x"], "No such option"),
     ],
 )
 def test_a_wrong_command_line_is_an_error_not_an_inconclusive_gate(args, said):
@@ -47,7 +56,7 @@ def test_a_wrong_command_line_is_an_error_not_an_inconclusive_gate(args, said):
 
 
 def test_errors_go_to_stderr_with_their_mend(tmp_path):
-    result = levelhead("store", str(tmp_path))
+    result = levelhead("study", "check", str(tmp_path))
     assert result.returncode == 3
     assert result.stdout == ""
     assert result.stderr == (
@@ -77,12 +86,12 @@ def test_store_counts_what_is_whole_and_names_what_is_not(tmp_path):
     store, keys = open_store(tmp_path / "run"), [content_hash(i) for i in range(3)]
     for key in keys:
         store.put(key, b"12345")
-    result = levelhead("store", str(tmp_path / "run"))
+    result = levelhead("study", "check", str(tmp_path / "run"))
     said = "3 results, 15 bytes, 0 damaged, 0 unfinished\n"
     assert (result.returncode, result.stdout) == (0, said)
     place = tmp_path / "run" / "units" / keys[0][:2] / keys[0]
     place.write_bytes(place.read_bytes()[:-1])
-    result = levelhead("store", str(tmp_path / "run"))
+    result = levelhead("study", "check", str(tmp_path / "run"))
     said = "2 results, 10 bytes, 1 damaged, 0 unfinished\n"
     assert (result.returncode, result.stdout) == (3, said)
     assert f"{place} is damaged" in result.stderr
@@ -91,7 +100,7 @@ def test_store_counts_what_is_whole_and_names_what_is_not(tmp_path):
 def test_a_runs_folder_is_its_stores(tmp_path):
     mark_owned(tmp_path / "run", ())
     open_store(tmp_path / "run" / "store").put(content_hash(0), b"12345")
-    result = levelhead("store", str(tmp_path / "run"))
+    result = levelhead("study", "check", str(tmp_path / "run"))
     said = "1 results, 5 bytes, 0 damaged, 0 unfinished\n"
     assert (result.returncode, result.stdout) == (0, said)
 
@@ -103,20 +112,20 @@ def test_a_run_that_did_not_finish_is_not_whole(tmp_path):
     job = Job("half", (works, fails))
     with pytest.raises(TasksFailedError):
         run_job(job, tmp_path / "run")
-    result = levelhead("store", str(tmp_path / "run"))
+    result = levelhead("study", "check", str(tmp_path / "run"))
     assert (result.returncode, result.stdout) == (
         3,
         "1 results, 32 bytes, 0 damaged, 1 unfinished\n",
     )
     assert f"the job {job.key[:12]} is not finished: run it again" in result.stderr
     run_job(Job("whole", (works,)), tmp_path / "whole")
-    assert levelhead("store", str(tmp_path / "whole")).returncode == 0
+    assert levelhead("study", "check", str(tmp_path / "whole")).returncode == 0
 
 
 @pytest.mark.parametrize("folder", ["file", "nosuch://x", "file/below"])
 def test_whatever_is_wrong_with_the_folder_is_an_error(tmp_path, folder):
     (tmp_path / "file").write_bytes(b"x")
-    result = levelhead("store", folder, cwd=tmp_path)
+    result = levelhead("study", "check", folder, cwd=tmp_path)
     assert result.returncode == 3
     assert "hint:" in result.stderr
 

@@ -53,8 +53,8 @@ def test_it_ends_with_the_tasks_metric_and_its_interval(tmp_path, files):
     result = invoke("--task", "rte", *files, *QUICK, "-o", out)
     assert result.exit_code == 0, result.output
     told = read_finetune_record(out)
-    assert told["told"]["task"] == "rte"
-    assert list(told["told"]["data"]) == ["file train.csv"]
+    assert told["metadata"]["task"] == "rte"
+    assert list(told["metadata"]["data"]) == ["file train.csv"]
     lm = load(out)
     assert lm.labels == ("entailment", "not_entailment")
     found = GlueTask(task="rte", file=files[3])(lm)

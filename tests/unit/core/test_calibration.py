@@ -20,7 +20,7 @@ class Two:
             row("crows", "bert"),
             row("icat", "bert", verdict="misses"),
         )
-        made = calibration.Calibration.model_construct(rulers=rows)
+        made = calibration.Calibration.model_construct(measures=rows)
         return calibration.Calibration.find_measure(made, *args, **given)
 
 
@@ -146,7 +146,7 @@ def test_the_packages_own_file_is_read_whatever_words_it_was_written_with(monkey
 def test_words_of_an_older_file_give_way_to_its_figures():
     new = {
         "command": "", "versions": {}, "machine": "", "models": [], "skills": [], "locators": [],
-        "removed": [], "rulers": [row("seat").model_dump() | {"verdict": "passes", "why": []}],
+        "removed": [], "measures": [row("seat").model_dump() | {"verdict": "passes", "why": []}],
         "edits": [edit().model_dump(exclude={"has_placebo", "beyond"})],
     }  # fmt: skip
     for words, beyond in (
@@ -156,7 +156,7 @@ def test_words_of_an_older_file_give_way_to_its_figures():
         new["edits"][0]["verdict"] = words
         found = calibration.Calibration.from_json(json.dumps(new))
         assert (found.edits[0].has_placebo, found.edits[0].beyond) == (True, beyond)
-        assert found.rulers[0].verdict == "not refuted"
+        assert found.measures[0].verdict == "not refuted"
     assert "in fewer than 3 models" in found.edits[0].verdict
 
 

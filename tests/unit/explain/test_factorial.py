@@ -39,5 +39,5 @@ def test_occupations_that_lack_a_cell_are_left_out_and_all_of_them_refused():
     found = compute_factorial_effects(answers(planted, prompts=own), INFERENCE)
     assert found.effects[0].n == 39
     some = [one for one in asked() if one.kind != next(iter(read_factorial_levels()))]
-    with pytest.raises(NotMeasurableError, match="no occupation was asked in all eight cells"):
+    with pytest.raises(NotMeasurableError, match="no occupation was queried in all eight cells"):
         compute_factorial_effects(answers(planted, prompts=some), INFERENCE)

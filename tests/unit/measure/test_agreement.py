@@ -104,10 +104,10 @@ def test_results_of_measure_are_set_against_each_other(results):
     assert cell.n == 7
     assert found.notes[0].startswith("7 rows of 1 models: edits of one model are not independent")
     assert dict(found.directions)["cloze"].startswith("above 0")
-    told = levelhead("correlate", str(results))
+    told = levelhead("measure", "--agreement", str(results))
     assert told.returncode == 0
     assert "crows_margin" in told.stdout
-    whole = levelhead("correlate", str(results), "--json")
+    whole = levelhead("measure", "--agreement", str(results), "--json")
     assert json.loads(whole.stdout)["cells"][0]["n"] == 7
 
 
@@ -147,4 +147,6 @@ def test_files_that_are_no_results_are_refused(tmp_path):
     assert agreement_from_csv(str(tmp_path / "b.csv")).measures == ("x", "y")
     with pytest.raises(LevelheadError, match="no column 'z'"):
         agreement_from_csv(str(tmp_path / "b.csv"), ["x", "z"])
-    assert levelhead("correlate").returncode == 3
+    table = str(tmp_path / "b.csv")
+    for words in ([str(tmp_path), "-m", "x"], [table, "--agreement", table], [table, "a-model"]):
+        assert levelhead("measure", "--agreement", *words).returncode == 3

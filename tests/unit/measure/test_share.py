@@ -38,7 +38,7 @@ def test_a_share_keeps_whole_units_whatever_their_order():
     words = {item.units[0] for item in found.items}
     assert 30 <= len(words) <= 70  # 50 of 200, within 3.3 deviations
     assert len(found.items) == 2 * len(words)
-    assert found.notes == (f"a part was asked: {len(words)} of 200 words",)
+    assert found.notes == (f"a subsample was measured: {len(words)} of 200 words",)
     backwards = subsample_queries(asked(WORDS[::-1]), 0.25, lambda item: True)
     assert set(backwards.items) == set(found.items)
 
@@ -69,8 +69,8 @@ def test_a_share_is_told_and_makes_another_measure():
     assert part.settings["subsample_fraction"] == 0.5
     some, every = part.queries(lm)[0], whole.queries(lm)[0]
     assert set(some.items) < set(every.items)
-    assert any("a part was asked" in note for note in some.notes)
-    assert not any("a part was asked" in note for note in every.notes)
+    assert any("a subsample was measured" in note for note in some.notes)
+    assert not any("a subsample was measured" in note for note in every.notes)
 
 
 def test_the_size_of_the_data_set_is_told_beside_the_part():

@@ -184,5 +184,5 @@ def test_the_verbs(verb, said, base, corpus, tmp_path):
     assert f"a {verb} variant of {base.name}" in result.output
     assert "left out: " in result.output
     record = json.loads((tmp_path / "child" / "levelhead.json").read_text())
-    assert record["told"]["how"] == verb
-    assert record["schooling"]["seed"] == 1
+    assert record["metadata"]["how"] == verb
+    assert record["config"]["seed"] == 1

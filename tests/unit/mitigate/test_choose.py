@@ -89,7 +89,7 @@ def test_test_may_hold_the_chosen_setting_alone():
     found = select_on_dev(dev, alone, inference=INFERENCE)
     assert found.rank_agreement == ()
     assert found.pareto_front is found.cost is None
-    assert found.notes == ("no price was asked: what the edit costs is not known",)
+    assert found.notes == ("no utility was measured: what the edit costs is not known",)
     assert found.on_test == select_on_dev(dev, test, inference=INFERENCE).on_test
     with pytest.raises(LevelheadError, match="test does not hold 's3', which dev chooses"):
         select_on_dev(

@@ -58,7 +58,7 @@ def test_every_candidate_has_its_row():
     most = trial().allowed_loss(paid.responses)
     assert most == pytest.approx(0.05 * float(paid.responses.base.values.mean()))
     high = own["dear"].loss.interval.high
-    assert own["dear"].exclusion_reason == f"may cost {high:.4g}, and {most:.4g} may be paid"
+    assert own["dear"].exclusion_reason == f"may cost {high:.4g}, and the limit is {most:.4g}"
     assert own["idle"].exclusion_reason == "changes nothing"
     assert own["idle"].gain is own["idle"].lower_bound is None
     assert own["broken"].exclusion_reason == "not measurable: all answers are equal"

@@ -24,7 +24,7 @@ def tried(name, low, why_not=""):
 
 ROWS = (
     tried("a", 1.0),
-    tried("b", 3.0, "may cost 9, and 5 may be paid"),
+    tried("b", 3.0, "may cost 9, and the limit is 5"),
     tried("c", 2.0),
     tried("d", 2.0),
     CandidateResult(name="e", kind="mask", description="", exclusion_reason="changes nothing"),

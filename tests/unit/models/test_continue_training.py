@@ -142,8 +142,8 @@ def test_a_plain_folder_of_the_same_class_with_the_bases_dropout(tmp_path):
     assert record["base_sha256"] == Checkpoint.inspect(base).hash
     assert record["left_out"] == {"more than 64 tokens": 1, "no tokens": 1}
     assert (record["texts"], record["shown"]) == (len(TEXTS) + 2, 48)
-    assert record["schooling"]["dropout"] == [0.3, 0.2]
-    assert record["told"] == {"how": "by hand"}
+    assert record["config"]["dropout"] == [0.3, 0.2]
+    assert record["metadata"] == {"how": "by hand"}
     assert record["weights"] == {"model.safetensors": weights(tmp_path / "child")}
     assert load(tmp_path / "child").heads == {"masked", "next_sentence"}
     assert not load(tmp_path / "child").layout.model.training

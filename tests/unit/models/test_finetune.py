@@ -205,7 +205,7 @@ def test_the_record_says_what_the_weights_depend_on(base, tmp_path):
         "epochs": 2, "batch_size": 8, "learning_rate": 1e-3, "max_tokens": 20, "dropout": True,
         "seed": 0, "threads": 1,
     }  # fmt: skip
-    assert told["told"] == {"task": "twins"}
+    assert told["metadata"] == {"task": "twins"}
     assert told["class"] == "BertForSequenceClassification"
     assert told["weights"] == {"model.safetensors": weights(tmp_path / "a")}
     assert told["folded"] == told["masked"] == told["base_folded"] == []

@@ -48,7 +48,7 @@ def test_a_causal_model_is_asked_for_what_something_foretells():
         ("the " * 80, 64, "more than 64 tokens"),
         ("", 64, "no tokens"),
         ("the [MASK] is here", 64, "a mask token is written out"),
-        ("zebra", 64, "no token that can be asked for"),
+        ("zebra", 64, "no token that can be a target"),
     ],
 )
 def test_why_a_text_is_none(lm, text, limit, reason):

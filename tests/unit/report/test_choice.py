@@ -29,7 +29,9 @@ def test_the_front_and_three_gains():
 def test_without_a_price_the_gains_alone():
     spec = selection_chart(choice_of(priced=False)).to_dict()
     assert len(spec["vconcat"]) == 1
-    assert spec["title"]["subtitle"] == ["no price was asked: what the edit costs is not known"]
+    assert spec["title"]["subtitle"] == [
+        "no utility was measured: what the edit costs is not known"
+    ]
 
 
 def test_nothing_chosen():

@@ -14,7 +14,7 @@ from levelhead.report.audit_page.sections import MAX_LETTERS, truncate_text
 from levelhead.report.audit_page.verdict import LIMITATIONS, compute_audit_verdict
 from levelhead.report.save import render_svg, to_script_json, vega_bundle
 
-COMMAND = "levelhead study audit/study.json -o again"
+COMMAND = "levelhead study run audit/study.json -o again"
 HOSTILE = '"><script>alert(1)</script><img src=x onerror=alert(2)>\u202e\u2066{{ 7 * 7 }}'
 
 

@@ -243,7 +243,7 @@ def test_another_plan_leaves_nothing_of_the_one_before(tmp_path, monkeypatch):
 )
 def test_the_command_draws_a_page(tmp_path, text, results, drawn):
     folder = tmp_path / "out"
-    done = levelhead("study", str(studies.study(tmp_path, text)), "-o", str(folder))
+    done = levelhead("study", "run", str(studies.study(tmp_path, text)), "-o", str(folder))
     assert done.returncode == 0, done.stderr
     assert f"table.csv: {results} results" in done.stdout
     page = (folder / "index.html").read_text()
@@ -256,7 +256,7 @@ def test_a_sign_that_is_not_known_leaves_steps_inconclusive(tmp_path):
     plan = studies.study(
         tmp_path, studies.STUDY.replace('bias_direction = "+"', 'bias_direction = "auto"')
     )
-    done = levelhead("study", str(plan), "-o", str(tmp_path / "out"), "--no-charts")
+    done = levelhead("study", "run", str(plan), "-o", str(tmp_path / "out"), "--no-charts")
     assert done.returncode == 2, done.stderr
     assert "inconclusive: control.gender.3: sign undetermined" in done.stdout
     with (tmp_path / "out" / "table.csv").open() as file:

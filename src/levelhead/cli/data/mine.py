@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from levelhead.cli.shared.executors import LOCAL, Address, ExecutorName, Workers, make_executor
+from levelhead.cli.shared.options import DryRun
 from levelhead.cli.shared.progress import show_progress
 from levelhead.core.run_context import RunContext
 
@@ -23,13 +24,20 @@ def mine_command(
     workers: Workers = None,
     executor: ExecutorName = LOCAL,
     address: Address = LOCAL,
+    dry_run: DryRun = False,
 ) -> None:
     """Mine a corpus for counterfactual pairs and contexts.
 
     Writes pairs.jsonl, contexts.jsonl and manifest.json. A run that was killed at any moment
     resumes where it stopped and ends with the same bytes.
     """
-    from levelhead.data.corpus.mine import mine_corpus
+    from levelhead.data.corpus.mine import estimate_mining_cost, mine_corpus
+
+    if dry_run:
+        cost = estimate_mining_cost(corpus, lexicon=lexicon, quota=quota)
+        typer.echo(f"{cost.pieces:,} pieces in {cost.tasks:,} tasks")
+        typer.echo(f"about {cost.seconds:,.1f} s in one process, by the time of the first piece")
+        return
 
     with show_progress("mining") as on_event:
         manifest = mine_corpus(

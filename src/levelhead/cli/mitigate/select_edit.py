@@ -203,7 +203,7 @@ def select_edit_command(
         write_atomic(str(Path(output, REPORT_FILE)), report_json.encode())
         write_atomic(str(Path(output, README)), render_readme(selection).encode())
         origin = EditOrigin.from_model(
-            lm, setting=selection.chosen, lexicon=Path(lexicon).name, told_in=REPORT_FILE
+            lm, setting=selection.chosen, lexicon=Path(lexicon).name, report=REPORT_FILE
         )
         save_edits(edits, output, fitted_words=selection.fitted_words, origin=origin)
         typer.echo(f"{output}: {selection.chosen} of {lm.identity.name}", err=json)

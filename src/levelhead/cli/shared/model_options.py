@@ -36,8 +36,8 @@ def open_model(model: str, *, edit: str | None = None, **options: Any) -> LM:
         return load(model, edit=edit, **options)
     from levelhead.models.loading.http_model import HttpModel
 
-    # An option that is silently ignored would give a number for another model than was asked
-    # for. The listed values are the defaults of the options: nobody set them.
+    # An option that is silently ignored would give a number for another model than the one
+    # that was named. The listed values are the defaults of the options: nobody set them.
     for name, value in {"edit": edit, **options}.items():
         if name != "batch_size" and value not in (None, False, "float32", "auto"):
             raise LevelheadError(

@@ -55,6 +55,13 @@ Chart = Annotated[
     typer.Option(callback=_check_chart_path, help="File for the chart: .svg, .png or .html."),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]
+DryRun = Annotated[
+    bool,
+    typer.Option(
+        "--dry-run",
+        help="Print how much this would compute, and how long it would take; nothing is written.",
+    ),
+]
 Resamples = Annotated[int, typer.Option(help="Number of bootstrap resamples.")]
 Level = Annotated[float, typer.Option(help="Confidence level of the intervals.")]
 BatchSize = Annotated[int, typer.Option(help="Number of texts in a batch.")]

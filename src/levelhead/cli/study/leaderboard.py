@@ -17,7 +17,7 @@ from levelhead.cli.shared.executors import (
     make_executor,
 )
 from levelhead.cli.shared.exit_codes import INCONCLUSIVE, ExitWithCode
-from levelhead.cli.shared.options import BatchSize, Device, Dtype, Resamples
+from levelhead.cli.shared.options import BatchSize, Device, DryRun, Dtype, Resamples
 from levelhead.cli.shared.progress import print_line
 from levelhead.core.run_context import Inference, RunContext
 
@@ -55,6 +55,7 @@ def leaderboard_command(
     executor: ExecutorName = LOCAL,
     address: Address = LOCAL,
     gpus: Gpus = 0,
+    dry_run: DryRun = False,
 ) -> None:
     """Measure many models and order them, nearest to parity first.
 
@@ -63,11 +64,21 @@ def leaderboard_command(
     run that was killed resumes where it stopped. Exit 2 if a number is missing.
     """
     from levelhead.engine.executors.processes import LocalProcesses
-    from levelhead.study.leaderboard import read_models, run_leaderboard
+    from levelhead.study.leaderboard import estimate_leaderboard_cost, read_models, run_leaderboard
 
     model_names = list(models or ())
     if file is not None:
         model_names += read_models(file)
+    load_options = {"dtype": dtype, "batch_size": batch_size, "device": device}
+    context = RunContext(threads=threads, store=store)
+    if dry_run:
+        if not model_names:
+            raise typer.BadParameter("name a model")
+        cost = estimate_leaderboard_cost(
+            model_names, measures, output, load_options=load_options, context=context
+        )
+        typer.echo(str(cost))
+        return
     board, costs = run_leaderboard(
         model_names,
         measures,
@@ -75,9 +86,9 @@ def leaderboard_command(
         # Always another process: one that runs out of memory does not end the other models.
         executor=make_executor(executor, workers=workers, address=address, gpus=gpus)
         or LocalProcesses(1),
-        load_options={"dtype": dtype, "batch_size": batch_size, "device": device},
+        load_options=load_options,
         inference=Inference(seed=seed, resamples=resamples, permutations=permutations),
-        context=RunContext(threads=threads, store=store),
+        context=context,
         on_model=lambda name, done, total: print_line(f"[{done}/{total}] {name}"),
     )
     _show(board, costs)

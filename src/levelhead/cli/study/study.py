@@ -1,4 +1,4 @@
-"""`levelhead study FILE -o FOLDER`: run or resume the study that a file describes."""
+"""`levelhead study run|check`: run or resume the study of a file, check the files of a run."""
 
 from __future__ import annotations
 
@@ -18,12 +18,16 @@ from levelhead.cli.shared.executors import (
     Workers,
     make_executor,
 )
-from levelhead.cli.shared.exit_codes import INCONCLUSIVE, ExitWithCode
+from levelhead.cli.shared.exit_codes import ERROR, INCONCLUSIVE, ExitWithCode
+from levelhead.cli.shared.options import DryRun
 from levelhead.cli.shared.progress import print_line, show_progress
 from levelhead.core.run_context import RunContext
 
+app = typer.Typer(help="Run studies, and check the files of a run.", no_args_is_help=True)
 
-def study_command(
+
+@app.command("run")
+def run_command(
     file: Annotated[str, typer.Argument(help="TOML file of a study.")],
     output: Annotated[
         str,
@@ -37,6 +41,7 @@ def study_command(
     executor: ExecutorName = LOCAL,
     address: Address = LOCAL,
     gpus: Gpus = 0,
+    dry_run: DryRun = False,
 ) -> None:
     """Run a study, or its missing steps.
 
@@ -49,6 +54,13 @@ def study_command(
     from levelhead.study.run import run_study
 
     plan = read_study_config(file)
+    if dry_run:
+        from levelhead.core.files import local_path
+        from levelhead.study.cost import estimate_study_cost
+
+        cost = estimate_study_cost(plan, local_path(output), context=RunContext(store=store))
+        typer.echo(str(cost))
+        return
     paper = None
     if charts and plan.paper_tables:
         from levelhead.report.study_page import read_paper_tables
@@ -90,3 +102,41 @@ def study_command(
         typer.echo(f"{page}: {len(figures)} figures", file=sys.stdout)
     if failures:
         raise ExitWithCode(INCONCLUSIVE)
+
+
+@app.command("check")
+def check_command(
+    folder: Annotated[str, typer.Argument(help="Folder of a run, or any store, as a path or URL.")],
+) -> None:
+    """Check that a run's files are intact and its jobs finished.
+
+    Damaged files are named. Running the job again computes them anew; they are never read. Exit 0
+    if every file is intact and every job finished, 3 if not.
+    """
+    from levelhead.core.files import join_url
+    from levelhead.engine.run_dir import is_owned
+    from levelhead.engine.scheduler import FINISHED, JOBS
+    from levelhead.engine.store import DamagedFileError, open_existing_store
+
+    result_store = open_existing_store(join_url(folder, "store") if is_owned(folder) else folder)
+    n_intact, size, n_damaged = 0, 0, 0
+    for namespace in ("units", JOBS, FINISHED):
+        for key in result_store.keys(namespace=namespace):
+            try:
+                length = len(result_store.get(key, namespace=namespace))
+            # Every damaged file is named, not only the first one: the check reads on.
+            except DamagedFileError as error:
+                n_damaged += 1
+                typer.echo(f"levelhead: {error}", err=True)
+                continue
+            if namespace == "units":
+                n_intact, size = n_intact + 1, size + length
+    finished = set(result_store.keys(namespace=FINISHED))
+    unfinished = [key for key in result_store.keys(namespace=JOBS) if key not in finished]
+    for key in unfinished:
+        typer.echo(f"levelhead: the job {key[:12]} is not finished: run it again", err=True)
+    typer.echo(
+        f"{n_intact} results, {size:,} bytes, {n_damaged} damaged, {len(unfinished)} unfinished"
+    )
+    if n_damaged or unfinished:
+        raise ExitWithCode(ERROR)

@@ -10,9 +10,10 @@ splitting or workers.
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from levelhead.core.canonical_json import to_canonical_json
 from levelhead.core.errors import LevelheadError
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from levelhead.core.files import Url
+    from levelhead.data.lexicons.lexicon import Lexicon
     from levelhead.engine.executors.base import Executor
 
 TASK_FUNCTION = "levelhead.data.corpus.mine:mine_pieces"
@@ -72,17 +74,7 @@ def mine_corpus(
         executor: computes the tasks; by default this process.
         context: progress and cancellation; the folder is the store.
     """
-    if quota < 1:
-        raise LevelheadError(f"a quota of {quota}", hint="give a quota of at least 1")
-    words = read_lexicon(lexicon)
-    first, second = groups or words.groups[:2]
-    settings = {
-        "lexicon": lexicon,
-        # The hash, not only the name: a user may edit a lexicon between two runs.
-        "lexicon_sha256": words.sha256,
-        "groups": [first, second],
-        "quota": quota,
-    }
+    settings, words = _make_settings(lexicon, groups, quota)
     corpus_pieces = split_corpus(corpus)
     piece_groups = [
         list(map(list, corpus_pieces[begin : begin + PIECES_PER_TASK]))
@@ -102,7 +94,7 @@ def mine_corpus(
     manifest = settings | {
         # Without folders, so that the manifest does not depend on where the corpus is.
         "corpus": sorted({(piece.url.rpartition("/")[2], piece.sha256) for piece in corpus_pieces}),
-        "lost_words": SentenceMatcher(words, (first, second)).unmatchable_words(),
+        "lost_words": SentenceMatcher(words, tuple(settings["groups"])).unmatchable_words(),
         "counts": totals.counts,
         "contexts": totals.contexts,
         "pairs": totals.pairs,
@@ -110,6 +102,35 @@ def mine_corpus(
     # Last: a folder with a manifest has complete pairs and contexts.
     write_atomic(join_url(folder, "manifest.json"), to_canonical_json(manifest))
     return manifest
+
+
+class MiningCost(NamedTuple):
+    """The size of a mining, and an estimate of its time."""
+
+    pieces: int
+    tasks: int
+    seconds: float
+    """Estimated seconds in one process: those of the first piece, times the number of pieces."""
+
+
+def estimate_mining_cost(
+    corpus: Sequence[Url], *, lexicon: str = "gender-en", quota: int = 100
+) -> MiningCost:
+    """Split a corpus as `mine_corpus` does, and time its first piece.
+
+    Args:
+        corpus: files, globs or URLs of text.
+        lexicon: name or file of a lexicon.
+        quota: largest number of contexts per word.
+    """
+    settings, _ = _make_settings(lexicon, None, quota)
+    corpus_pieces = split_corpus(corpus)
+    first_piece = FrozenDict(settings | {"pieces": [list(corpus_pieces[0])]})
+    mine_pieces(first_piece)  # imports and loads what is used; only the second run is timed
+    started_at = time.perf_counter()
+    mine_pieces(first_piece)
+    seconds = (time.perf_counter() - started_at) * len(corpus_pieces)
+    return MiningCost(len(corpus_pieces), -(-len(corpus_pieces) // PIECES_PER_TASK), seconds)
 
 
 def mine_pieces(spec: FrozenDict) -> bytes:
@@ -155,6 +176,22 @@ def match_piece_texts(
         if len(word_rows) == quota and word != PAIR_KEY
     }
     return match_texts_columnar(polars, texts, matcher, quota, rank_limits)
+
+
+def _make_settings(
+    lexicon: str, groups: tuple[str, str] | None, quota: int
+) -> tuple[dict[str, Any], Lexicon]:
+    if quota < 1:
+        raise LevelheadError(f"a quota of {quota}", hint="give a quota of at least 1")
+    words = read_lexicon(lexicon)
+    settings = {
+        "lexicon": lexicon,
+        # The hash, not only the name: a user may edit a lexicon between two runs.
+        "lexicon_sha256": words.sha256,
+        "groups": list(groups or words.groups[:2]),
+        "quota": quota,
+    }
+    return settings, words
 
 
 @lru_cache(maxsize=2)

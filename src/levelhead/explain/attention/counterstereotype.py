@@ -84,7 +84,7 @@ def counterstereotype(
 ) -> CounterStereotypeResult:
     """Run the experiment on a model.
 
-    A causal model is asked only where the attribute comes first.
+    A causal model is queried only where the attribute comes first.
 
     Args:
         lm: the model, edited or not.

@@ -89,7 +89,7 @@ def validate_heads(lm: LM, sites: Sequence[Site]) -> tuple[Site, ...]:
 
 
 def hash_counter_pairs(pairs: Sequence[CounterPair]) -> str:
-    """SHA-256 of what was asked."""
+    """SHA-256 of the queried pairs."""
     return content_hash(
         [[pair.id, pair.target_word, *pair.original, *pair.counter] for pair in pairs]
     )

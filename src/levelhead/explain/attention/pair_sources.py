@@ -133,7 +133,7 @@ def pairs_from_templates(
 ) -> CounterPairs:
     """Pairs made of a lexicon: own frames with the word of the group that a target leans to.
 
-    For groups whose words hardly stand in running text beside a target. A frame is no sample of a
+    For groups whose words hardly occur in running text near a target. A frame is no sample of a
     language: the sentences of one target and one pair of words are nearly the same.
 
     Args:

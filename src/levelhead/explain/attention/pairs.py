@@ -146,7 +146,7 @@ def find_word(word: str, text: str) -> list[Span]:
 
 
 def attribute_first(pairs: CounterPairs) -> CounterPairs:
-    """The pairs that a causal model can be asked about."""
+    """The pairs that a causal model can be queried with."""
     return pairs.exclude(
         lambda pair: (
             "" if pair.original.attribute < pair.original.target else ATTRIBUTE_AFTER_TARGET

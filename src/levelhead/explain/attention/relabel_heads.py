@@ -1,7 +1,7 @@
 """Would any split of the heads show it? The difference between groups under random groups.
 
 Heads differ from each other, so any two groups of heads differ somewhat, and over enough sentences
-that is no chance. What biased heads do is worth telling only if heads called biased at random, as
+that is no chance. What biased heads do is worth reporting only if heads called biased at random, as
 many in every layer, do less.
 """
 
@@ -44,10 +44,10 @@ def permute_head_groups(
     inference: Inference,
     name: str,
 ) -> HeadPermutationTest:
-    """Deal the names of the groups out again among the heads of each layer.
+    """Permute the groups' labels among the heads of each layer.
 
-    `scipy.stats.permutation_test` deals out all heads, and knows no layers to deal within; and a
-    difference of means under all dealings is one matrix product.
+    `scipy.stats.permutation_test` permutes all heads, and knows no layers to permute within; and a
+    difference of means under all permutations is one matrix product.
 
     Args:
         changes: `[sentences, heads]`.

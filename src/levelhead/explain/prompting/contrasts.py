@@ -97,7 +97,7 @@ class PromptContrast(Record):
 def compute_contrasts(
     answers: BatteryResponses, inference: Inference, *, ks: Sequence[int] = TOP_KS
 ) -> tuple[PromptContrast, ...]:
-    """All kinds of knowledge that were asked, but the factorial's; the paper's first.
+    """All kinds of knowledge that were queried, but the factorial's; the paper's first.
 
     Args:
         answers: what a model said.

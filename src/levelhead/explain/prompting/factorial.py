@@ -66,7 +66,7 @@ def compute_factorial_effects(answers: BatteryResponses, inference: Inference) -
     }
     if not complete:
         raise NotMeasurableError(
-            "no occupation was asked in all eight cells", hint="ask with `with_factorial=True`"
+            "no occupation was queried in all eight cells", hint="ask with `with_factorial=True`"
         )
     row_indices = torch.tensor(
         [[row_of_kind[kind] for kind in kinds] for row_of_kind in complete.values()]

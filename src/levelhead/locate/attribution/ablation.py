@@ -21,7 +21,7 @@ class AblationVariant(NamedTuple):
 
     sites: tuple[Site, ...]
     factor: float | None = 0.0
-    """0 ablates, 2 doubles; None: the mean over the tokens that are asked."""
+    """0 ablates, 2 doubles; None: the mean over the queried tokens."""
 
     @property
     def as_json(self) -> tuple[Json, ...]:

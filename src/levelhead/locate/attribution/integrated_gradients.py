@@ -84,7 +84,7 @@ def integrate_masks(
     )
     if dropped or not isinstance(local_query, LocalQuery):
         raise LevelheadError(
-            "a question that was answered before cannot be asked now",
+            "a query that was answered before cannot be built now",
             hint="use the model and the tokenizer that were read",
         )
     try:

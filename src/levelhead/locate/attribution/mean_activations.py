@@ -1,4 +1,4 @@
-"""Means of parts over all tokens that are asked: what mean ablation puts in their place."""
+"""Means of parts over all queried tokens: what mean ablation puts in their place."""
 
 from __future__ import annotations
 

@@ -164,7 +164,7 @@ def compute_variant_answers(spec: FrozenDict) -> bytes:
     local_query, dropped = build_query(lm, settings["verb"], queries, settings["settings"])
     if dropped or not isinstance(local_query, LocalQuery):
         raise LevelheadError(
-            "a question that was answered before cannot be asked now",
+            "a query that was answered before cannot be built now",
             hint="use the model and the tokenizer that were read",
         )
     means = _MEANS_BY_HASH.get(settings["means"], {})

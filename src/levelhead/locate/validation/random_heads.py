@@ -1,4 +1,4 @@
-"""Is it these heads, or any heads? Chosen heads beside random ones of the same layers."""
+"""Is it these heads, or any heads? Chosen heads compared with random ones of the same layers."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ MIN_RANDOM_SETS = 199
 
 
 class RandomHeadControl(Record):
-    """What masking some heads does, beside masking random heads of the same layers."""
+    """What masking some heads does, compared with masking random heads of the same layers."""
 
     heads: tuple[str, ...]
     """As the paper labels them, <layer>-<head>, counted from 1."""
@@ -101,7 +101,9 @@ def compare_with_random_heads(
     random_sets = [
         sample_random_heads(chosen, lm.layout.heads, rng=rng) for _ in range(n_random_sets)
     ]
-    distinct = list(dict.fromkeys([chosen, *random_sets]))  # a set that comes twice is asked once
+    distinct = list(
+        dict.fromkeys([chosen, *random_sets])
+    )  # a set that comes twice is measured once
     ablation_responses = read_variants(
         lm,
         measure,

@@ -108,7 +108,7 @@ class ItemSplit:
         return CLAIM_OF_SPLIT[self.split_by]
 
     def require_two_halves(self) -> None:
-        """Refuse to judge on the items on which was chosen: there is one half, not two."""
+        """Refuse to test on the items that heads were chosen on: there is one half, not two."""
         if self.split_by == "none":
             raise NotMeasurableError(
                 "nothing can be confirmed: there are no two halves",

@@ -289,7 +289,7 @@ class Counterfactual(LexiconMeasure):
             else:
                 notes.append(
                     f"{excess_estimate.n} of {len(response_sets[0])} texts have a placebo twin: "
-                    "they are set against it beside the number, which has no parity of its own"
+                    "they are compared with it next to the number, which has no parity of its own"
                 )
         except NotMeasurableError as error:
             notes.append(f"no placebo twins to compare with: {error.problem}")

@@ -68,7 +68,7 @@ class Cloze(PromptMeasure):
                 FACTORS,
                 items,
                 metadata=FrozenDict(
-                    {"words": [first, second], "sides": self.compared_groups, "told": format_note}
+                    {"words": [first, second], "sides": self.compared_groups, "format": format_note}
                 ),
                 notes=(format_note, f"verbalizer: {len(first)} + {len(second)} words{missing}"),
             ),

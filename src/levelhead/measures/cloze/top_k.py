@@ -73,7 +73,7 @@ class ClozeTopK(PromptMeasure):
                 FrozenDict({"k": max(self.k, 10)}),
                 FACTORS,
                 items,
-                metadata=FrozenDict({"tokens": tokens, "told": format_note}),
+                metadata=FrozenDict({"tokens": tokens, "format": format_note}),
                 notes=(
                     format_note,
                     f"verbalizer: {len(tokens[0])} + {len(tokens[1])} single tokens of "

@@ -168,7 +168,9 @@ def run_confidence_control(
         measure=measure.name,
         confidence=(_mean_confidence(before), _mean_confidence(after)),
         temperature=temperature,
-        gain_from_temperature=single_effect(temperature_effects, "gain of tempering", formula.unit)
+        gain_from_temperature=single_effect(
+            temperature_effects, "gain of temperature", formula.unit
+        )
         if has_effect[1]
         else None,
         gain=gain,

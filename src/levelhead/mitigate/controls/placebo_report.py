@@ -64,7 +64,7 @@ MAX_TEXTS = 400
 
 
 class PlaceboReport(Record):
-    """Whether a setting mitigates, beside placebos that take as much away."""
+    """Whether a setting mitigates, compared with placebos that take as much away."""
 
     variant: str
     placebo_test: PlaceboTest
@@ -154,7 +154,7 @@ def evaluate_with_placebos(
     inference: Inference,
     context: RunContext = RunContext(),
 ) -> PlaceboReport:
-    """Make placebos of some edits, ask the model with each, and judge.
+    """Make placebos of some edits, measure the model with each, and test.
 
     Args:
         lm: the unedited model.
@@ -171,7 +171,7 @@ def evaluate_with_placebos(
         if not isinstance(edit, Projection):
             raise LevelheadError(
                 f"placebos are projections along other directions, not a {type(edit).__name__}",
-                hint="judge heads by `compare_with_random_heads`, beside random ones; erasures "
+                hint="compare heads by `compare_with_random_heads` with random ones; erasures "
                 "have no placebos",
             )
     sites = [edit.site for edit in edits]
@@ -194,7 +194,7 @@ def evaluate_with_placebos(
     if responses.unaffected_variants:
         raise NotMeasurableError(
             f"{variant} acts behind all that {measure.name} reads",
-            hint="judge it by a measure that it can change",
+            hint="test it by a measure that it can change",
         )
     # In the order of `sets`: the setting itself comes first.
     edited, *placebo_responses = responses.variants.values()
@@ -258,7 +258,7 @@ def read_measure_activations(
 ) -> dict[Site, torch.Tensor]:
     """What sites hold of the measure's own texts, at the tokens that are edited.
 
-    The first token, and what a classifier is given, of the questions as they are asked; elsewhere a
+    The first token, and what a classifier is given, of the queries as they are; elsewhere a
     random word of every text: an edit of all tokens takes away what single tokens vary in, not what
     their means do.
     """
@@ -291,9 +291,9 @@ def read_measure_activations(
 
 
 def collect_running_texts(queries: QuerySet, rng: np.random.Generator) -> list[tuple[str, ...]]:
-    """The texts of a question, or the pairs of them, with a word that is asked for in each blank.
+    """The texts of a question, or the pairs of them, with a scored word in each blank.
 
-    Where none is asked for, a text with a blank is left out.
+    Where no word is scored, a text with a blank is left out.
     """
     texts = set()
     for args in (args for item in queries.items for args in item.queries):

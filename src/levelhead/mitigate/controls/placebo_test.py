@@ -1,11 +1,11 @@
-"""Is it mitigation? What an edit gains, beside what placebo edits gain.
+"""Is it mitigation? What an edit gains, compared with what placebo edits gain.
 
 Almost any edit moves almost any measure, and a paired test on enough items finds that it does. So
 an edit counts as mitigation only if it gains more than 95 of 100 edits that take out as much of
 the same sites along directions that have nothing to do with the groups (placebo_edits.py).
 
 That is a test of the edit only where there is something to mitigate and the placebos are many: on a
-model that shows no bias by the measure, or beside placebos that are all the same edit, the outcome
+model that shows no bias by the measure, or against placebos that are all the same edit, the outcome
 is "untestable", and never "not shown".
 """
 
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 # With 200 placebos the least p is 1/201, so that a correction over about ten settings can
 # still reach 0.05 (`needed_placebos`).
 MIN_PLACEBOS = 200
-"""Placebos, unless fewer are asked for."""
+"""Placebos, unless fewer are requested."""
 SAME_EFFECT_CORRELATION = 0.95
 """A correlation, item by item, from which placebos do what the edit does."""
 NO_EFFECT: Final = "untestable: base shows no effect"
@@ -164,7 +164,7 @@ class PlaceboResponses(NamedTuple):
 
 
 def require_placebos(n_placebos: int, min_placebos: int) -> None:
-    """Refuse to judge by fewer placebos than were wanted."""
+    """Refuse to test with fewer placebos than were wanted."""
     if n_placebos < max(min_placebos, 1):
         raise LevelheadError(
             f"{n_placebos} placebos are too few to estimate what happens at random",
@@ -183,13 +183,13 @@ def run_placebo_test(
     n_candidates: int = 1,
     n_resamples: int | None = None,
 ) -> PlaceboTest:
-    """Judge an edit by its placebos. No model is run.
+    """Test an edit against its placebos. No model is run.
 
     Args:
         measure: of bias.
         responses: what the model said by itself, with the edit and with each placebo edit.
         inference: seed and level.
-        metric: another formula of the measure than its headline, such as SEAT's "difference of
+        metric: another formula of the measure than its primary one, such as SEAT's "difference of
             means", which has a scale.
         objective: what a gain is: nearer to parity, or a smaller value
             (mitigate/evaluation/gain.py).

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class MeasureChange(Record):
-    """One measure of an edited model beside the base."""
+    """One measure of an edited model and of its base."""
 
     measure: str
     value: Estimate

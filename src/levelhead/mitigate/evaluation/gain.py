@@ -127,7 +127,7 @@ def keep_common_items(
     # Pairing is by position from here on: another order would subtract different items.
     if any([item.id for item in responses.items] != order for responses in restricted[1:]):
         raise LevelheadError(
-            "the models were asked the same items in different orders",
+            "the models have the same items in different orders",
             hint="read all of them with one measure",
         )
     reasons = {item.id: reason for responses in rest for item, reason in responses.dropped}

@@ -69,7 +69,7 @@ def best_variant(
     max_utility_loss: float | None = None,
     worse: Worse | None = None,
 ) -> str | None:
-    """The setting that `select_on_dev` chooses, before anything is asked on test.
+    """The setting that `select_on_dev` chooses, before anything is measured on test.
 
     Args:
         dev: of the measure of bias.

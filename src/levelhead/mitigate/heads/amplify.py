@@ -46,7 +46,7 @@ class HeadScaling(Record):
 
 
 class AmplifyReport(Record):
-    """Amplifying beside masking."""
+    """Amplifying compared with masking."""
 
     masking: HeadScaling
     candidates: tuple[HeadScaling, ...]
@@ -177,7 +177,7 @@ def amplify(
 
     utility_cost = cost_aggregate(
         utility_measure.primary_metric
-    )  # refuses what is no price before anything is asked
+    )  # refuses what is no utility before anything is read
     gains = split_measure(
         measure,
         _bias_aggregate(measure.primary_metric, head_map.bias_sign.sign or 1),

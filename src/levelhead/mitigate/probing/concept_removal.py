@@ -187,11 +187,11 @@ def concept_removal(
     inference: Inference = Inference(resamples=499, level=LEVEL),
     on_step: Callable[[str, int, int], None] = lambda what, done, total: None,
 ) -> RemovalReport:
-    """Judge an edit by probes on words and texts that it never met.
+    """Test an edit by probes on words and texts that it never met.
 
     Args:
         lm: the unedited model.
-        edits: of which the question is asked.
+        edits: the edits that are tested.
         pairs: of held-out texts, such as `held_out_pairs("gender-en", fitted_on=...)`.
         fitted_on: words, or pairs of texts, that the edits were fitted or chosen on; pairs that
             hold one of them are refused.
@@ -222,7 +222,7 @@ def concept_removal(
         paired_activations(model, readable_pairs, probed_sites, pooling=pooling)
         for model in (lm, edited)
     ]
-    # Bitwise equal vectors: the edit acts behind this site, and probes there would judge no edit.
+    # Bitwise equal vectors: the edit acts behind this site, and probes there would test no edit.
     untouched = [site for site in probed_sites if _are_equal(sides[0][site], sides[1][site])]
     if len(untouched) == len(probed_sites):
         raise LevelheadError(

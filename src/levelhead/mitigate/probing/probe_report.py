@@ -211,7 +211,9 @@ def _auc(true: PairwiseWins, null: Floats, inference: Inference, probe: str) -> 
     return Estimate(
         name=f"{probe} AUC",
         value=value,
-        interval=_interval(value, error, words, inference.level, f"{words} words, floor of deals"),
+        interval=_interval(
+            value, error, words, inference.level, f"{words} words, floor of permutations"
+        ),
         parity=CHANCE,
         p=PValue(
             value=(at_least + 1) / (len(null) + 1),
@@ -271,7 +273,7 @@ def _range(name: str, values: Floats, level: float, n: int) -> Estimate:
             low=min(float(low), float(values.mean())),
             high=max(float(high), float(values.mean())),
             level=level,
-            method=f"range of {len(values)} deals",
+            method=f"range of {len(values)} permutations",
         ),
         parity=CHANCE,
         n=n,
@@ -312,7 +314,7 @@ def _run_control_task(
             low=value - half_width,
             high=value + half_width,
             level=inference.level,
-            method=f"t, {data.words} words and {CONTROL_TASKS} deals",
+            method=f"t, {data.words} words and {CONTROL_TASKS} permutations",
         ),
         parity=0.0,
         n=data.words,

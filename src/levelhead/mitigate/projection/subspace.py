@@ -52,7 +52,7 @@ RANK_TOLERANCE = 1e-6
 @final
 @dataclass(frozen=True, eq=False)
 class Subspace:
-    """Directions at a site, most telling first, and the share of the differences each explains."""
+    """Directions at a site, largest first, and the share of the differences each explains."""
 
     site: Site
     basis: torch.Tensor = field(repr=False)

@@ -181,7 +181,7 @@ class _SubspaceResampler(NamedTuple):
         comparisons: list[_SubspaceComparison] = []
 
         def share(resample: Resample) -> float:
-            # Every resample is decomposed once: its angles are kept beside the share.
+            # Every resample is decomposed once: its angles are stored with the share.
             comparisons.append(self._compare(resample.items, basis))
             return comparisons[-1].share
 

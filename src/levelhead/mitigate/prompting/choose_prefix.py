@@ -139,7 +139,7 @@ def select_prompt_prefix(
         )
         for prefix in prefixes
     )
-    # Chosen on the training occupations only; the held-out ones are asked about this prefix alone.
+    # Chosen on the training occupations only; the held-out ones see this prefix alone.
     best = _best_candidate(candidates)
     best_prefix = next(prefix for prefix in prefixes if prefix.name == best.name)
     return _report_selection(
@@ -163,7 +163,7 @@ def neutral_sentences() -> tuple[str, ...]:
 @final
 @dataclass(frozen=True, eq=False)
 class _PrefixEvaluator:
-    """How everything is asked."""
+    """The format of all prompts."""
 
     lm: LM
     cloze: Cloze

@@ -3,7 +3,7 @@
 Dawkins et al. 2024, section 6: intrinsic scores do not say which edit helps downstream, so that it
 must be chosen on "a task-specific development set". Candidates are projections and masks of heads
 (candidates.py). On dev a candidate is eligible if the lower bound of its gain, which holds
-for all candidates together, lies above 0, and the upper bound of its loss within what may be paid;
+for all candidates together, lies above 0, and the upper bound of its loss within the limit;
 the one with the largest lower bound is chosen. Only this candidate is measured on test,
 once. It is recommended only if both hold there again.
 """
@@ -73,10 +73,10 @@ def select_edit(
         lm: the model, such as your classifier.
         files: the files on which the edit is chosen and reported; on pairs of words of their
             lexicon subspaces are fitted, too.
-        limit: what of the utility may be paid.
+        limit: how much of the utility an edit may cost.
         grid: edits that are tried.
         n_pairs: how many of the lexicon's pairs of texts, all by default; fewer leave words by
-            which `concept_removal` can judge the edit.
+            which `concept_removal` can test the edit.
         pair_source: subspaces are fitted on the lexicon's pairs of words in neutral frames, or on
             the texts of dev and their swaps ("dev").
         inference: seed, resamples and level.
@@ -116,7 +116,7 @@ def select_edit_for_task(
         lm: the model.
         task: the measures.
         pairs: of texts that differ in the contrast, which subspaces are fitted on.
-        limit: what of the utility may be paid.
+        limit: how much of the utility an edit may cost.
         grid: edits that are tried.
         inference: seed, resamples and level.
         context: store, threads, progress and cancellation.
@@ -147,7 +147,7 @@ def select_edit_for_task(
     on_test: HeldOutResult | None = None
     dropped_on_test: DroppedBySource = ()
     if name is not None:
-        # Test is asked about one candidate only: seeing several there would be a second choice.
+        # Test evaluates a single candidate: seeing several there would be a second choice.
         chosen_edits = {name: candidates.edits[name]}
         bias_test = selector.read_candidates(lm, task.bias_test, chosen_edits, context)
         utility_test = selector.read_candidates(lm, task.utility_test, chosen_edits, context)
@@ -181,7 +181,7 @@ def select_edit_for_task(
 def forbid_dev_test_overlap(lm: LM, task: BiasUtilityTask) -> tuple[str, ...]:
     """Refuse items of test that are in dev; tell of units that are in both.
 
-    Items are the same if the same is asked, whatever their names and whichever of two twins
+    Items are the same if their queries are, whatever their names and whichever of two twins
     comes first.
     """
     notes = []

@@ -87,7 +87,7 @@ class DevSelection(Record):
     measured_by: MeasureKey | None = None
     """What it is measured by."""
     provenance: tuple[Provenance, ...] = ()
-    """Of what was asked on dev, on test, and of the utility costs."""
+    """Of the measurements on dev, on test, and of the utility costs."""
 
 
 def select_on_dev(
@@ -251,7 +251,7 @@ def _report_cost(
     """What the chosen setting costs, and of which items that is."""
     cost_responses = utility_test or utility
     if cost_responses is None:
-        return None, ("no price was asked: what the edit costs is not known",)
+        return None, ("no utility was measured: what the edit costs is not known",)
     if name in cost_responses.unaffected_variants:
         return None, (f"{name} acts behind all that the price reads: what it costs is not known",)
     if name not in cost_responses.variants:

@@ -1,4 +1,4 @@
-"""What tuning tells: which edit, why this one, what was tried beside it, and what was not shown."""
+"""The report of a selection: which edit, why this one, what else was tried, what is not shown."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ NOT_SHOWN_BY_SELECTION = (
     "that it gains anything on other texts, tasks, groups or measures than these",
     "that what it takes out is removed from the model and not only hidden from this measure",
     "that edits of the same sites that have nothing to do with the groups gain less",
-    "that it keeps anything but the price that was asked",
+    "that it keeps anything but the utility that was measured",
     "that it is more than a calmer classifier, whose decisions flip less whatever words change",
 )
 """What no tuning shows; reported with every edit."""
@@ -46,15 +46,15 @@ class HeldOutResult(Record):
     """None: nothing changes."""
     loss: Estimate | None
     max_utility_loss: float
-    """The largest loss that may be paid, of the utility cost of these items."""
+    """The largest permitted loss, of the utility cost of these items."""
     is_gain_confirmed: bool
     """The interval of the gain lies above 0."""
     is_utility_kept: bool
-    """The upper end of the loss lies within what may be paid."""
+    """The upper end of the loss lies within the limit."""
 
 
 class SelectionReport(Record):
-    """Which edit was chosen, why, and what was tried beside it."""
+    """Which edit was chosen, why, and what else was tried."""
 
     bias_measure: str
     utility_measure: str
@@ -74,9 +74,9 @@ class SelectionReport(Record):
     excluded: tuple[tuple[str, str], ...] = ()
     """Settings that were not tried, and by which rule of the paper."""
     dropped: tuple[tuple[str, tuple[DroppedItem, ...]], ...] = ()
-    """Items that could not be used, with reasons: of dev, test, their prices, pairs of texts."""
+    """Items that could not be used, with reasons: of dev, test, their utilities, pairs of texts."""
     fitted_words: tuple[str, ...] = ()
-    """Words that projections were fitted on: by these nobody should judge them."""
+    """Words that projections were fitted on: with these nobody should test them."""
     not_shown: tuple[str, ...] = NOT_SHOWN_BY_SELECTION
     notes: tuple[str, ...] = ()
     provenance: Provenance

@@ -106,7 +106,7 @@ class Selector(NamedTuple):
         )
 
     def allowed_loss(self, utility: VariantResponses) -> float:
-        """The largest loss that may be paid, of the utility cost of these items."""
+        """The largest permitted loss, of the utility cost of these items."""
         if self.limit.max_utility_loss is not None:
             return self.limit.max_utility_loss
         # Of these items: a share of dev's accuracy would be another share of test's.
@@ -235,5 +235,5 @@ def _exclusion_reason(
     elif low <= 0:
         reasons.append(f"no gain shown: the lower bound is {low:.4g}")
     if cost is not None and cost.interval.high > max_loss:
-        reasons.append(f"may cost {cost.interval.high:.4g}, and {max_loss:.4g} may be paid")
+        reasons.append(f"may cost {cost.interval.high:.4g}, and the limit is {max_loss:.4g}")
     return "; ".join(reasons)

@@ -1,4 +1,4 @@
-"""The user's own task, from two files: what is to be gained, and what may be paid for it.
+"""The user's own task, from two files: the bias to reduce, and the utility it may cost.
 
 counterfactual   columns text and label: a classifier's decisions on texts and their twins; the
                  utility is its accuracy on all rows (so does counterfactual_shift)
@@ -59,7 +59,7 @@ class TaskFiles:
     bias_measure: BiasMeasureName = "counterfactual"
     """What is to come nearer to parity."""
     utility_measure: UtilityMeasureName = "accuracy"
-    """What is paid."""
+    """The utility that it may cost."""
     text: str = "text"
     """The column of texts (counterfactual)."""
     label: str = "label"
@@ -120,7 +120,7 @@ def pairs_from_task(
     """What a measure asks, each text with its swap: to fit subspaces on the task's own texts.
 
     Args:
-        lm: the model that is asked.
+        lm: the measured model.
         measure: on dev; its texts that name one of the groups are taken.
         lexicon: whose words are swapped.
         groups: which two; by default its first two.

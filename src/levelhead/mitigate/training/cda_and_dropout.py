@@ -4,7 +4,7 @@ Published mitigations by training, for comparison with edits (Yang et al. 2025, 
 every text that names a group, and its twin with the groups' words exchanged, both shown (Zmigrod et
 al. 2019; two-sided, as Webster et al. 2020). Dropout: the same training on any text, with more
 dropout than the base had (Webster et al. 2020: 0.20 hidden, 0.15 attention for BERT). What a child
-lost in fluency is to be measured beside what it gained.
+lost in fluency is to be measured together with what it gained.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ def cda(
     """Train a model further on texts that name a group and on counterfactuals, as many of each.
 
     A text whose swap cannot be decided is left out and counted; so is a pair of which one is too
-    long, or holds nothing the model could be asked for.
+    long, or holds nothing the model could be trained to predict.
 
     Args:
         base: a model without edits, or its name.
@@ -197,7 +197,7 @@ def _train_variant(
         twins=len(sample.rows) - sample.texts,
         left_out=FrozenDict(dict(sorted(sample.left_out.items()))),
         rows_seen=config.steps * config.batch_size,
-        settings=FrozenDict(record["schooling"] | settings),
+        settings=FrozenDict(record["config"] | settings),
         versions=FrozenDict(record["versions"]),
     )
 

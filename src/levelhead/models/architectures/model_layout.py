@@ -147,7 +147,7 @@ class ModelLayout:
         if stream == "pooled":
             return self._find_pooled()
         block = self.blocks[layer]
-        # For shared weights (ALBERT), only the number of the call tells layers apart.
+        # For shared weights (ALBERT), only the number of the call distinguishes layers.
         call = sum(earlier_block is block for earlier_block in self.blocks[:layer])
         # Families compute embeddings in different modules; all of them end in the first layer's
         # input.

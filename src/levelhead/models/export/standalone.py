@@ -214,7 +214,7 @@ def _make_hook_step(
     layout: ModelLayout, edit_index: int, edit: Edit, site: Site
 ) -> dict[str, Json]:
     module, side, call = layout.hook_point(site.stream, site.layer)
-    # These projections are called for position embeddings as well; a call number tells them apart.
+    # These projections are called for position embeddings, too: the number of the call says which.
     is_also_positional = site.stream in layout.family.position_shared_streams
     is_shared = site.stream != "pooled" and layout.is_shared(site.layer)
     step: dict[str, Json] = {

@@ -85,7 +85,7 @@ def _run_model(
 
 
 def _can_output_attention(layout: ModelLayout) -> bool:
-    """Whether the attention module has to be asked for its attention, as in DeBERTa."""
+    """Whether the attention module needs a request to return its attention, as in DeBERTa."""
     module = layout.blocks[0].get_submodule(layout.family.eager_attention_module)
     return "output_attentions" in inspect.signature(module.forward).parameters
 

@@ -164,7 +164,7 @@ class HttpModel:
     def content_hash(self) -> str:
         """SHA-256 of the server's report; a server may change its weights without notice."""
         return content_hash(
-            {"server": self.url, "model": self.model, "told": dict(self.server_info)}
+            {"server": self.url, "model": self.model, "server_info": dict(self.server_info)}
         )
 
     @property

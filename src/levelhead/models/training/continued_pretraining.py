@@ -80,7 +80,7 @@ def continue_pretraining(
             f"none of {len(texts)} texts can be used: {', '.join(skipped) or 'the list is empty'}",
             hint="give texts in the model's language, from a few words to max_tokens tokens",
         )
-    record = _make_record(lm, config, texts, skipped) | {"told": dict(metadata or {})}
+    record = _make_record(lm, config, texts, skipped) | {"metadata": dict(metadata or {})}
     if _is_done(Path(folder), record):
         return Path(folder)
     target = prepare_new_folder(Path(folder))
@@ -116,7 +116,7 @@ def read_pretraining_record(folder: Path) -> dict[str, Any]:
     """Read the record that `continue_pretraining` wrote into its folder."""
     try:
         record = json.loads((folder / RECORD_FILE).read_bytes())
-        if isinstance(record, dict) and {"schooling", "weights"} <= record.keys():
+        if isinstance(record, dict) and {"config", "weights"} <= record.keys():
             return record
     except (OSError, ValueError):
         pass
@@ -169,7 +169,7 @@ def _make_record(
         "folded": lm.identity.merged_edits,
         "class": lm.layout.model_class.name,
         "asked": "next token" if lm.layout.model_class.causal else "masked tokens",
-        "schooling": settings,
+        "config": settings,
         "texts": len(texts),
         "texts_sha256": content_hash(list(texts)),
         "left_out": dict(sorted(skipped.items())),

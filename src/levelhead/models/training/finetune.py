@@ -84,7 +84,7 @@ def finetune(
         **_make_record(lm, rows, labels, config, edits),
         "class": model_class.name,
         "cut": sum(example.pop("cut") for example in examples),
-        "told": dict(metadata or {}),
+        "metadata": dict(metadata or {}),
     }
     target = Path(folder)
     if is_finished(target, record):

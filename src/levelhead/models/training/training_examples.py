@@ -56,7 +56,7 @@ def make_training_example(lm: LM, text: str, *, max_tokens: int) -> TrainingExam
     return (
         TrainingExample(row, target_positions)
         if target_positions
-        else "no token that can be asked for"
+        else "no token that can be a target"
     )
 
 

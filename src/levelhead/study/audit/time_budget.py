@@ -128,7 +128,7 @@ def _time_query(lm: LM, query_set: QuerySet, queries: Sequence[QueryArgs]) -> fl
         query, _ = build_query(lm, query_set.query_kind, queries[:n_queries], query_set.settings)
         if query is not None:
             query.run(lm)
-        # The first round is the warm-up: its time only tells that it took place.
+        # The first round is the warm-up: its time only shows that it took place.
         warm, elapsed = elapsed > 0, time.perf_counter() - started_at
         if warm and (elapsed >= MIN_TIMING_SECONDS or n_queries == len(queries)):
             return elapsed / n_queries

@@ -130,7 +130,7 @@ def steps_of_downstream(
     ):  # the names of the classifiers' settings include the pooled level
         raise LevelheadError(
             (
-                f"{pretrained_model}, which [downstream.{name}] sets classifiers beside, "
+                f"{pretrained_model}, which [downstream.{name}] compares classifiers with, "
                 "has no pooled vector"
             ),
             hint="sweep a model with a pooler: with its next-sentence head, or its own classifier",

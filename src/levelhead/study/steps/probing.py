@@ -74,7 +74,7 @@ def run_probing_step(session: StudySession, row: ProbingStep) -> RemovalReport:
         "row": row.model_dump(),
         "lexicon": resolve_lexicon(row.lexicon).sha256,
         "seen": list(fitted_words),
-        "ruler": None if measure is None else measure_inputs(measure),
+        "measure": None if measure is None else measure_inputs(measure),
     }
 
     def make() -> RemovalReport:

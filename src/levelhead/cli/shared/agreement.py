@@ -1,49 +1,45 @@
-"""`levelhead correlate FILES`: do measures agree about which models are more biased?"""
+"""`levelhead measure --agreement RESULTS`: do measures agree about which models are more biased?"""
 
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 
-from levelhead.cli.shared.options import Json, Level, Output
-
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from levelhead.measures.robustness.measure_agreement import MeasureAgreement
 
 
-def correlate_command(
-    results: Annotated[
-        list[str] | None,
-        typer.Argument(help="Files that `levelhead measure -o` wrote, or folders of them."),
-    ] = None,
-    table: Annotated[
-        str | None,
-        typer.Option(help="CSV file instead, with one row per model and one column per measure."),
-    ] = None,
-    column: Annotated[
-        list[str] | None, typer.Option(help="Column of the table; all numeric ones by default.")
-    ] = None,
-    level: Level = 0.95,
-    output: Output = None,
-    json: Json = False,
+def show_agreement(
+    paths: Sequence[str], columns: Sequence[str], *, level: float, output: str | None, json: bool
 ) -> None:
-    """Correlate measures by rank over models or edits.
+    """Print Spearman's correlations of measures with intervals and n.
 
-    Prints Spearman's correlations with intervals and n. Exit 3 if no two measures can be compared.
+    Args:
+        paths: files that `levelhead measure -o` wrote, folders of them, or one CSV file with a row
+            per model and a column per measure.
+        columns: columns of the CSV file; all numeric ones by default.
+        level: confidence level of the intervals.
+        output: file for the JSON result.
+        json: whether to print JSON instead of tables.
     """
     from levelhead.measures.robustness.measure_agreement import (
         agreement_from_csv,
         agreement_from_results,
     )
 
-    if (table is None) == (not results):
-        raise typer.BadParameter("give result files, or --table with a CSV file")
+    is_table = paths[0].endswith(".csv")
+    if is_table and len(paths) > 1:
+        raise typer.BadParameter("give result files, or one CSV file")
+    if columns and not is_table:
+        raise typer.BadParameter("-m names columns of a .csv table: result files name measures")
     agreement = (
-        agreement_from_csv(table, column or (), level=level)
-        if table is not None
-        else agreement_from_results(results or [], level=level)
+        agreement_from_csv(paths[0], columns, level=level)
+        if is_table
+        else agreement_from_results(paths, level=level)
     )
     text = agreement.to_json()
     if output is not None:
@@ -53,10 +49,10 @@ def correlate_command(
     if json:
         typer.echo(text)
     else:
-        _show(agreement)
+        _print_tables(agreement)
 
 
-def _show(agreement: MeasureAgreement) -> None:
+def _print_tables(agreement: MeasureAgreement) -> None:
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
