@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "work"))
-from buckets import bucket
+from object_store import bucket
 
 SMALL = {"object_store_memory": 80 * 2**20, "node_ip_address": "127.0.0.2"}
 ACTOR = "ray::_Actor"

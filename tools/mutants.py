@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "src" / "levelhead"
-UNIT = "tests/unit/measure"
+UNIT = "tests/unit/measures"
 
 
 class Mutant(NamedTuple):
@@ -41,10 +41,10 @@ class Mutant(NamedTuple):
     quick: bool = False
 
 
-NLI = f"{UNIT}/test_nli.py::test_every_formula_is_that_of_a_literal_loop"
-MAJORITY = f"{UNIT}/test_nli.py::test_the_majority_is_of_labels_not_of_probabilities"
-NAMES = f"{UNIT}/test_nli.py::test_classes_go_by_name_not_by_place"
-SNLI = f"{UNIT}/test_nli.py::test_snli_clusters_by_premise_and_shows_chance"
+NLI = f"{UNIT}/test_nli_occupations.py::test_every_formula_is_that_of_a_literal_loop"
+MAJORITY = f"{UNIT}/test_nli_occupations.py::test_the_majority_is_of_labels_not_of_probabilities"
+NAMES = f"{UNIT}/test_nli_occupations.py::test_classes_go_by_name_not_by_place"
+SNLI = f"{UNIT}/test_nli_occupations.py::test_snli_clusters_by_premise_and_shows_chance"
 LPBS = f"{UNIT}/test_lpbs.py::test_it_is_that_of_a_literal_loop"
 COMPAT = f"{UNIT}/test_lpbs.py::test_the_published_mistake_can_be_repeated"
 BY_HAND = f"{UNIT}/test_stereoset.py::test_scores_are_means_over_terms_by_hand"
@@ -61,24 +61,24 @@ DRAWN = (
 )
 SEAT = f"{UNIT}/test_seat.py::test_it_is_the_literal_formula"
 SENTENCES = f"{UNIT}/test_seat.py::test_a_published_test_is_of_sentences"
-PAIRS = f"{UNIT}/test_pairs.py::test_all_pairs_are_measured_and_corrected_together"
-RANKS = f"{UNIT}/test_agreement.py::test_it_is_scipys_spearman_ties_and_all"
-COVERS = f"{UNIT}/test_agreement.py::test_the_interval_covers"
+PAIRS = f"{UNIT}/test_all_group_pairs.py::test_all_pairs_are_measured_and_corrected_together"
+RANKS = f"{UNIT}/test_measure_agreement.py::test_it_is_scipys_spearman_ties_and_all"
+COVERS = f"{UNIT}/test_measure_agreement.py::test_the_interval_covers"
 VERSES = f"{UNIT}/test_multiverse.py::test_specifications_without_a_number_do_not_hold"
 CROWS = f"{UNIT}/test_crows.py::test_margins_are_those_of_the_literal_loop"
-STRENGTH = f"{UNIT}/test_twins.py::test_strength_is_the_mean_of_the_largest_s"
+STRENGTH = f"{UNIT}/test_strength_and_distance.py::test_strength_is_the_mean_of_the_largest_s"
 CLOZE = f"{UNIT}/test_cloze.py::test_the_margin_is_half_the_difference_between_occupations"
-PPPL = f"{UNIT}/test_fluency.py::test_pppl_is_that_of_the_literal_loop"
+PPPL = f"{UNIT}/test_perplexity.py::test_pppl_is_that_of_the_literal_loop"
 
 LOCATE = "tests/unit/locate"
 ADDS = f"{LOCATE}/test_effects.py::test_words_are_redrawn_and_the_formula_computed_anew"
 ERRORS = f"{LOCATE}/test_effects.py::test_errors_and_intervals_are_students"
 WOLF = f"{LOCATE}/test_effects.py::test_p_values_are_romano_and_wolfs"
-MEANS = f"{LOCATE}/test_uses.py::test_a_word_is_the_mean_over_its_contexts"
+MEANS = f"{LOCATE}/test_answer_index.py::test_a_word_is_the_mean_over_its_contexts"
 DEALT = f"{LOCATE}/test_split.py::test_words_are_dealt_alternately_within_their_side"
-RANDOM = f"{LOCATE}/test_controls.py::test_p_counts_the_random_sets_that_do_as_much"
+RANDOM = f"{LOCATE}/test_random_heads.py::test_p_counts_the_random_sets_that_do_as_much"
 HALVES = (
-    f"{LOCATE}/test_find.py::test_the_gradient_ranks_on_one_half_and_ablation_judges_on_the_other"
+    f"{LOCATE}/test_locate.py::test_the_gradient_ranks_on_one_half_and_ablation_judges_on_the_other"
 )
 NUMBERS = f"{LOCATE}/test_describe.py::test_the_numbers_by_hand"
 
@@ -87,10 +87,10 @@ PLANTED_DIRECTION = (
     f"{MITIGATE}/test_subspace.py::test_the_planted_direction_is_found_and_centring_loses_it"
 )
 BOTH_SIGNS = f"{MITIGATE}/test_subspace.py::test_the_shares_are_those_of_both_signs_together"
-AMONG = f"{MITIGATE}/test_judged.py::test_a_gain_is_compared_with_those_of_placebos"
-SAME = f"{MITIGATE}/test_judged.py::test_placebos_that_do_what_the_edit_does_are_no_control"
-TEMPERED = f"{MITIGATE}/test_tempered.py::test_the_temperature_makes_the_base_as_unsure_as_the_edit"
-WITHIN = f"{MITIGATE}/test_placebo.py::test_shuffled_pairs_have_nothing_of_the_groups"
+AMONG = f"{MITIGATE}/test_placebo_test.py::test_a_gain_is_compared_with_those_of_placebos"
+SAME = f"{MITIGATE}/test_placebo_test.py::test_placebos_that_do_what_the_edit_does_are_no_control"
+TEMPERED = f"{MITIGATE}/test_confidence_control.py::test_the_temperature_makes_the_base_as_unsure_as_the_edit"
+WITHIN = f"{MITIGATE}/test_placebo_edits.py::test_shuffled_pairs_have_nothing_of_the_groups"
 ALONE = "tests/contract/test_sweep.py::test_the_last_layer_is_run_for_the_first_token_alone[bert]"
 ONCE = "tests/contract/test_sweep.py::test_each_layer_input_is_computed_once"
 
@@ -99,10 +99,10 @@ AGAINST = f"{UNIT}/test_battery.py::test_changes_are_against_the_same_occupation
 VERDICTS = f"{EXPLAIN}/test_contrasts.py::test_verdicts"
 FLIPS = f"{EXPLAIN}/test_contrasts.py::test_occupations_flip_where_the_preferred_group_changes"
 EACH = f"{EXPLAIN}/test_factorial.py::test_each_thing_by_itself"
-SLOPE = f"{EXPLAIN}/test_labour.py::test_the_slope_on_shares_is_found"
-SIDES = f"{EXPLAIN}/test_findings.py::test_a_side_that_is_not_told_is_not_claimed"
-NET = f"{MITIGATE}/test_prompt.py::test_what_unrelated_sentences_do_is_taken_off_the_gain"
-NEARER = f"{MITIGATE}/test_prompt.py::test_a_gain_is_towards_parity_whichever_side_it_ends_on"
+SLOPE = f"{EXPLAIN}/test_labour_statistics.py::test_the_slope_on_shares_is_found"
+SIDES = f"{EXPLAIN}/test_paper_claims.py::test_a_side_that_is_not_told_is_not_claimed"
+NET = f"{MITIGATE}/test_choose_prefix.py::test_what_unrelated_sentences_do_is_taken_off_the_gain"
+NEARER = f"{MITIGATE}/test_choose_prefix.py::test_a_gain_is_towards_parity_whichever_side_it_ends_on"
 
 MUTANTS = (
     # Counterexamples

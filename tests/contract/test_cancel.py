@@ -3,7 +3,7 @@
 import threading
 
 import pytest
-from rulers import INFERENCE, made, model
+from metric_cases import INFERENCE, made, model
 
 from levelhead.core.run_context import RunContext
 from levelhead.engine.executors.base import RunCancelledError

@@ -7,7 +7,7 @@ import pytest
 import torch
 import zoo
 from one_graph import compute_gradient_in_one_graph
-from rulers import made, model
+from metric_cases import made, model
 
 from levelhead.core.errors import LevelheadError
 from levelhead.core.run_context import RunContext

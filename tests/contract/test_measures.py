@@ -12,7 +12,7 @@ import secrets
 import numpy as np
 import pytest
 import torch
-from rulers import CASES, FEMALE, INFERENCE, MALE, THINGS, headless, made, model
+from metric_cases import CASES, FEMALE, INFERENCE, MALE, THINGS, headless, made, model
 
 from levelhead.core.errors import LevelheadError, NotMeasurableError
 from levelhead.core.results import Measurement

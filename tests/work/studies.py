@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import zoo
 from filelock import FileLock
-from rulers import FEMALE, MALE, THINGS, corpus, sentences
+from metric_cases import FEMALE, MALE, THINGS, corpus, sentences
 
 from levelhead.models.edits.base import HeadScale
 from levelhead.models.edits.files import save_edits

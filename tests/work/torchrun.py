@@ -5,11 +5,11 @@ import subprocess
 import sys
 from pathlib import Path
 
-SCRIPT = Path(__file__).parent / "ranks.py"
+SCRIPT = Path(__file__).parent / "locate_in_ranks.py"
 
 
 def ran(count, *args):
-    """What `ranks.py` says in so many processes of torchrun; alone in one."""
+    """What `locate_in_ranks.py` says in so many processes of torchrun; alone in one."""
     start = [sys.executable]
     if count > 1:
         start += ["-m", "torch.distributed.run", "--nproc-per-node", str(count)]

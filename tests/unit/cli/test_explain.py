@@ -6,7 +6,7 @@ from dataclasses import fields
 
 import pytest
 import typer
-from rulers import INFERENCE, THINGS, checkpoint, made, model
+from metric_cases import INFERENCE, THINGS, checkpoint, made, model
 from typer.testing import CliRunner
 
 from levelhead.cli.explain.explain import app

@@ -4,7 +4,7 @@ import pytest
 import studies
 from calibrations import AllFailed
 from command import levelhead
-from rulers import checkpoint, corpus
+from metric_cases import checkpoint, corpus
 
 from levelhead.cli.locate import _show
 from levelhead.locate.head_map import HeadMap

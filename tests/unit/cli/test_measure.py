@@ -4,7 +4,7 @@ import json
 from types import SimpleNamespace
 
 import pytest
-import rulers
+import metric_cases
 from calibrations import AllFailed
 from typer.testing import CliRunner
 
@@ -25,9 +25,9 @@ def invoke(monkeypatch, tmp_path):
     """The verb on a tiny model, whose measures ask the tiny items."""
     monkeypatch.setattr(
         "levelhead.measures.registry.parse_measure",
-        lambda text: rulers.made(reported_metric_name(text)),
+        lambda text: metric_cases.made(reported_metric_name(text)),
     )
-    path = str(rulers.checkpoint("crows"))
+    path = str(metric_cases.checkpoint("crows"))
 
     def run(*args):
         given = ["measure", path, "--store", str(tmp_path / "store"), *QUICK, *args]

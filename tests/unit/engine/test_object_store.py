@@ -7,10 +7,10 @@ import sys
 import time
 
 import pytest
-import rulers
+import metric_cases
 import studies
 import zoo
-from buckets import bucket
+from object_store import bucket
 from command import levelhead
 
 from levelhead.core.errors import LevelheadError
@@ -69,7 +69,7 @@ def test_a_study_keeps_its_readings_there(s3, tmp_path):
 
 def test_a_leaderboard_keeps_its_readings_there(s3, tmp_path):
     models = [str(zoo.folder("bert", "BertForPreTraining", seed=seed)) for seed in range(2)]
-    ruler = f"seat:lexicon={studies.lexicon(tmp_path)},targets=things,corpus={rulers.corpus()}"
+    ruler = f"seat:lexicon={studies.lexicon(tmp_path)},targets=things,corpus={metric_cases.corpus()}"
     few = {"inference": Inference(resamples=99, permutations=99)}
     here, _ = run_leaderboard(models, [ruler], tmp_path / "here", **few)
     there, costs = run_leaderboard(

@@ -18,7 +18,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-import rulers
+import metric_cases
 import studies
 import synthetic
 import zoo
@@ -191,7 +191,7 @@ def test_a_map_made_elsewhere_is_the_same(tmp_path):
 
 def located_away(runner, folder):
     """A map by a runner, beside the one that this process makes."""
-    measure = f"seat:lexicon={studies.lexicon(folder)},targets=things,corpus={rulers.corpus()}"
+    measure = f"seat:lexicon={studies.lexicon(folder)},targets=things,corpus={metric_cases.corpus()}"
     model = str(zoo.folder("bert", "BertForPreTraining"))
     how = {"ablate_top": 3, "split": "contexts", "bias_direction": "+", "components": ["heads"]}
     inference = Inference(resamples=99, permutations=99)
@@ -348,7 +348,7 @@ def test_a_map_is_the_same(cluster, tmp_path):
 
 
 def test_a_map_that_cannot_be_had_is_told_as_such(tmp_path):
-    measure = f"seat:lexicon={studies.lexicon(tmp_path)},targets=things,corpus={rulers.corpus()}"
+    measure = f"seat:lexicon={studies.lexicon(tmp_path)},targets=things,corpus={metric_cases.corpus()}"
     model = str(zoo.folder("bert", "BertForPreTraining"))
     with pytest.raises(LevelheadError, match="way to locate"):
         locate_distributed(
@@ -356,6 +356,6 @@ def test_a_map_that_cannot_be_had_is_told_as_such(tmp_path):
         )
     empty = tmp_path / "empty.txt"
     empty.write_text("Nothing is said here.\n")
-    measure = measure.replace(str(rulers.corpus()), str(empty))
+    measure = measure.replace(str(metric_cases.corpus()), str(empty))
     with pytest.raises(NotMeasurableError):
         locate_distributed(InProcess(), model, measure, load_options={}, locate_options={})

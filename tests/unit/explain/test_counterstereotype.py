@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 import zoo
-from rulers import INFERENCE, THINGS, WORDS
+from metric_cases import INFERENCE, THINGS, WORDS
 from scipy import stats
 
 from levelhead.core.errors import LevelheadError, NotMeasurableError

@@ -1,5 +1,5 @@
 import pytest
-from told import answers, asked, side
+from counteracts_answers import answers, asked, side
 
 from levelhead.core.errors import NotMeasurableError
 from levelhead.core.run_context import Inference

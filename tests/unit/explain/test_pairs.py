@@ -3,7 +3,7 @@
 from collections import Counter
 
 import pytest
-from rulers import WORDS
+from metric_cases import WORDS
 
 from levelhead.core.errors import LevelheadError, NotMeasurableError, UnknownNameError
 from levelhead.explain.attention.pairs import (

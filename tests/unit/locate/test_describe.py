@@ -2,7 +2,7 @@ import math
 
 import numpy as np
 import pytest
-from rulers import made, model
+from metric_cases import made, model
 
 from levelhead.core.errors import LevelheadError
 from levelhead.core.run_context import Inference

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from rulers import INFERENCE, made
+from metric_cases import INFERENCE, made
 from scipy import stats
 
 from levelhead.core.errors import NotMeasurableError

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from rulers import made, model
+from metric_cases import made, model
 
 from levelhead.core.errors import NotMeasurableError
 from levelhead.core.run_context import RunContext

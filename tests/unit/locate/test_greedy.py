@@ -1,7 +1,7 @@
 import itertools
 
 import pytest
-from rulers import INFERENCE, THINGS, made, model
+from metric_cases import INFERENCE, THINGS, made, model
 
 from levelhead.core.errors import LevelheadError
 from levelhead.locate.validation.greedy import GreedySelection, select_heads_greedily

@@ -4,7 +4,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from rulers import WORDS, made, model
+from metric_cases import WORDS, made, model
 
 from levelhead.core.errors import LevelheadError
 from levelhead.data.lexicons.lexicon import Term

@@ -3,7 +3,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from rulers import THINGS, WORDS, made, model
+from metric_cases import THINGS, WORDS, made, model
 
 from levelhead.core.errors import LevelheadError, NotMeasurableError, UnknownNameError
 from levelhead.data.lexicons.lexicon import Side, TargetFamily

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 import zoo
-from leaning import LEXICON, classifier, texts
-from rulers import made, model
+from biased_classifier import LEXICON, classifier, texts
+from metric_cases import made, model
 
 from levelhead.core.errors import LevelheadError, NotMeasurableError, UnknownNameError
 from levelhead.core.run_context import RunContext

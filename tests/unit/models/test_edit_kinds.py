@@ -8,7 +8,7 @@ from typing import ClassVar
 import pytest
 import torch
 import zoo
-from rulers import INFERENCE, made
+from metric_cases import INFERENCE, made
 
 from levelhead.core.errors import LevelheadError
 from levelhead.models.edits.base import Edit, HeadScale

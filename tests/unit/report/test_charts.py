@@ -28,7 +28,7 @@ from sweeps import (
     swept_settings,
     tuned_edit,
 )
-from told import known
+from counteracts_answers import known
 
 from levelhead.core.errors import LevelheadError
 from levelhead.report.charts.registry import CHARTS, MAPS, chart, save

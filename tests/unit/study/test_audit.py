@@ -4,7 +4,7 @@ import pytest
 import studies
 import zoo
 from calibrations import Failed
-from rulers import corpus, sentences
+from metric_cases import corpus, sentences
 
 from levelhead.core.calibration import MeasureKey as Calibrated
 from levelhead.core.calibration import find_calibration

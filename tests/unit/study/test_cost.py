@@ -6,7 +6,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-import rulers
+import metric_cases
 import studies
 import zoo
 from command import levelhead
@@ -34,7 +34,7 @@ INFERENCE = Inference(resamples=199, permutations=299)
 @pytest.fixture(scope="module")
 def ruler(tmp_path_factory):
     lexicon = studies.lexicon(tmp_path_factory.mktemp("words"))
-    return f"seat:lexicon={lexicon},targets=things,corpus={rulers.corpus()}"
+    return f"seat:lexicon={lexicon},targets=things,corpus={metric_cases.corpus()}"
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ import csv
 
 import maps
 import pytest
-import rulers
+import metric_cases
 import studies
 import zoo
 from command import SERVER, levelhead
@@ -29,7 +29,7 @@ def asked(tmp_path_factory):
     models = [str(zoo.folder("bert", "BertForPreTraining", seed=seed)) for seed in range(3)]
     (folder / "none").mkdir()
     lexicon = studies.lexicon(folder)
-    ruler = f"seat:lexicon={lexicon},targets=things,corpus={rulers.corpus()}"
+    ruler = f"seat:lexicon={lexicon},targets=things,corpus={metric_cases.corpus()}"
     return [*models, str(folder / "none")], ruler
 
 

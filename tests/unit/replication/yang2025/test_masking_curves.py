@@ -4,7 +4,7 @@ import functools
 
 import pytest
 from calibrations import marks
-from rulers import made, model
+from metric_cases import made, model
 
 from levelhead.core.calibration import DAGGER
 from levelhead.core.run_context import Inference
