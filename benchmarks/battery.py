@@ -40,7 +40,7 @@ def bare(lm, rows, places) -> None:
     """The layers, and the head at one place of each row, in plain transformers."""
     model = lm.layout.model
     head = model.cls.predictions if hasattr(model, "cls") else model.lm_head
-    for indices, _ in lm.batching.run_batches(rows, lambda own: own):
+    for indices, _ in lm.batching.run_batches(rows, lambda subset: subset):
         batch = make_batch(rows, indices, pad=lm.tokens.pad, device=lm.device)
         hidden = model.base_model(**batch.inputs).last_hidden_state
         at = torch.tensor([places[i] for i in indices])
@@ -54,39 +54,42 @@ def seconds(work) -> float:
     return time.process_time() - began
 
 
-def told(lm, battery) -> None:
+def read_output(lm, battery) -> None:
     """Everything that is told of a battery's prompts."""
-    found = battery.read(lm, context=RunContext(store=f"memory://{secrets.token_hex(8)}"))
-    _ = found.change, found.top_masses(10)
+    result = battery.read(lm, context=RunContext(store=f"memory://{secrets.token_hex(8)}"))
+    _ = result.change, result.top_masses(10)
 
 
 def ratios(lm, words, prompts, pieces: int) -> tuple[float, float, float]:
     """CPU time of the battery over that of its prompts, and of its rows; rows a prompt."""
     ours = by_prompt = by_row = 0.0
     rows = asked_prompts = 0
-    bases = {one.occupation: one for one in prompts if one.kind == "base"}
+    bases = {prompt.occupation: prompt for prompt in prompts if prompt.kind == "base"}
     for turn in range(pieces + 1):
-        own = prompts[turn % max(1, len(prompts) // PIECE) * PIECE :][:PIECE]
+        subset = prompts[turn % max(1, len(prompts) // PIECE) * PIECE :][:PIECE]
         # Every occupation's base prompt is asked with it.
-        needed = {one.id: one for one in [*own, *(bases[one.occupation] for one in own)]}
+        needed = {item.id: item for item in [*subset, *(bases[item.occupation] for item in subset)]}
         battery = Battery(Cloze(prompts=tuple(needed.values()), words=words))
-        asked = battery.build_queries(lm)
-        texts = [item.queries[0][0] for item in asked.items]
-        whole = cloze.build_lm_fill_words_query(lm, texts, list(asked.settings["words"]))
-        plain = cloze.build_lm_top_k_query(lm, texts, 1)
-        distinct = dict(zip(plain.rows, plain.readout.positions, strict=True))
+        query_set = battery.build_queries(lm)
+        texts = [item.queries[0][0] for item in query_set.items]
+        full = cloze.build_lm_fill_words_query(lm, texts, list(query_set.settings["words"]))
+        base = cloze.build_lm_top_k_query(lm, texts, 1)
+        distinct = dict(zip(base.rows, base.readout.positions, strict=True))
         spent = [
-            seconds(lambda battery=battery: told(lm, battery)),
-            seconds(lambda own=distinct: bare(lm, [*own], [*own.values()])),
+            seconds(lambda battery=battery: read_output(lm, battery)),
+            seconds(lambda subset=distinct: bare(lm, [*subset], [*subset.values()])),
             seconds(
-                lambda own=whole: bare(lm, own.rows, [r[0] for r in own.readout.read_positions])
+                lambda subset=full: bare(
+                    lm, subset.rows, [r[0] for r in subset.readout.read_positions]
+                )
             ),
         ]
         if turn:  # the first is for warming up
             ours, by_prompt, by_row = (
-                total + one for total, one in zip((ours, by_prompt, by_row), spent, strict=True)
+                total + single
+                for total, single in zip((ours, by_prompt, by_row), spent, strict=True)
             )
-            rows += len(whole.rows)
+            rows += len(full.rows)
             asked_prompts += len(texts)
     return ours / by_prompt, ours / by_row, rows / asked_prompts
 
@@ -102,9 +105,9 @@ def main() -> None:
     lm = load(given.model, batch_size=32)
     prompts = list(make_counteracts_prompts())
     single, _, _ = ratios(lm, SINGLE, prompts, 1 if given.quick else 10)
-    whole, rows, each = ratios(lm, None, prompts, 1 if given.quick else 4)
-    told = {"prompts": single, "all": whole, "rows": rows, "each": each}
-    print(json.dumps({name: round(value, 3) for name, value in told.items()}))
+    full, rows, each = ratios(lm, None, prompts, 1 if given.quick else 4)
+    output = {"prompts": single, "all": full, "rows": rows, "each": each}
+    print(json.dumps({name: round(value, 3) for name, value in output.items()}))
 
 
 if __name__ == "__main__":

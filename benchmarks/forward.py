@@ -65,8 +65,8 @@ def ratio(first, second, pieces, repeats: int) -> float:
 def measured(lm, texts: list[str], repeats: int) -> dict[str, float]:
     """All ratios for one model."""
     encoded = lm.tokens.encode(texts)
-    middles = [one.word_positions()[len(one.word_positions()) // 2] for one in encoded]
-    spans = [one.offsets[i] for one, i in zip(encoded, middles, strict=True)]
+    middles = [item.word_positions()[len(item.word_positions()) // 2] for item in encoded]
+    spans = [single.offsets[i] for single, i in zip(encoded, middles, strict=True)]
     reading = queries.build_lm_embedding_query(lm, texts, spans, None)
     rows, order = reading.rows, sorted_by_length(reading.rows)
     batches = [order[i : i + BATCH] for i in range(0, len(order), BATCH)]
@@ -101,7 +101,7 @@ def measured(lm, texts: list[str], repeats: int) -> dict[str, float]:
         batch = make_batch(masked.rows, indices, pad=pad, device=device)
         return anatomy.model(**batch.inputs)
 
-    found = {
+    result = {
         "hooks": ratio(lambda b: edited.run_rows(reading, b), bare, batches, repeats),
         "attention_row": ratio(lambda b: lm.run_rows(rows_of_attention, b), bare, batches, repeats),
         "fill": ratio(lambda b: lm.run_rows(masked, b), full_scores, batches, repeats),
@@ -109,7 +109,7 @@ def measured(lm, texts: list[str], repeats: int) -> dict[str, float]:
     # The same number of batches on both sides, file order against sorted; outputs compared.
     files = [list(range(i, min(i + BATCH, len(rows)))) for i in range(0, len(rows), BATCH)]
     pairs = list(zip(files, batches, strict=True))
-    found["bucketing"] = ratio(lambda p: bare(p[0]), lambda p: bare(p[1]), pairs, repeats)
+    result["bucketing"] = ratio(lambda p: bare(p[0]), lambda p: bare(p[1]), pairs, repeats)
     first = torch.empty(len(rows), anatomy.width)
     second = torch.empty(len(rows), anatomy.width)
     for file, batch in pairs:
@@ -117,7 +117,9 @@ def measured(lm, texts: list[str], repeats: int) -> dict[str, float]:
         second[batch] = bare(batch)[:, 0]
     difference = float((first - second).abs().max() / second.abs().max())
     assert difference < 1e-4, f"file order and sorted batches differ by {difference}"
-    return {name: round(value, 3) for name, value in found.items()} | {"max_difference": difference}
+    return {name: round(value, 3) for name, value in result.items()} | {
+        "max_difference": difference
+    }
 
 
 def bert_base(folder: Path, tokenizer) -> Path:
@@ -152,13 +154,13 @@ def main() -> None:
     torch.set_num_threads(1)
     lm = load(given.model, batch_size=BATCH)
     texts = sentences(256 if given.quick else 1024)
-    found = measured(lm, texts, repeats=1 if given.quick else 2)
-    found["help_seconds"] = help_seconds()
+    result = measured(lm, texts, repeats=1 if given.quick else 2)
+    result["help_seconds"] = help_seconds()
     if not given.quick:
         with tempfile.TemporaryDirectory() as folder:
             base = load(bert_base(Path(folder), lm.tokens.tokenizer), batch_size=BATCH)
-            found["base"] = measured(base, sentences(256), repeats=2)
-    print(json.dumps(found))
+            result["base"] = measured(base, sentences(256), repeats=2)
+    print(json.dumps(result))
 
 
 if __name__ == "__main__":

@@ -323,8 +323,8 @@ def flipped(rng: Rng, data: Array, design: Design, *, top: bool = False) -> floa
 
 def by_t(rng: Rng, data: Array, design: Design) -> float:
     """A mean that is 0, by the bootstrap t."""
-    found = bootstrap(lambda draw: mean(data[draw.items]), design, rng=rng, n_resamples=DRAWS[0])
-    return found.p(0.0).value
+    result = bootstrap(lambda draw: mean(data[draw.items]), design, rng=rng, n_resamples=DRAWS[0])
+    return result.p(0.0).value
 
 
 def heads(rng: Rng, effects: int) -> tuple[Array, Array, Array]:
@@ -470,19 +470,19 @@ def simulate(folder: Path, *, sets: int, quick: bool) -> dict[str, list[dict]]:
     store = run_job(
         job, folder, executor=runner, context=RunContext(progress=show_progress), extend=True
     )
-    told: dict[str, list[dict]] = {"intervals": [], "tests": []}
+    output: dict[str, list[dict]] = {"intervals": [], "tests": []}
     for kind, i, row in rows:
-        found = [json.loads(store.get(unit.key)) for unit in units[kind, i]]
-        n = BLOCK * len(found)
+        result = [json.loads(store.get(unit.key)) for unit in units[kind, i]]
+        n = BLOCK * len(result)
         line = {"data": row.data, "how": row.how, "sets": n}
         if kind == "tests":
-            hits = np.sum([block["hits"] for block in found], axis=0)
+            hits = np.sum([block["hits"] for block in result], axis=0)
             line |= {"rates": [float(hit) / n for hit in hits]}
         else:
-            line |= {name: sum(block[name] for block in found) / n for name in found[0]}
+            line |= {name: sum(block[name] for block in result) / n for name in result[0]}
             line |= {"must": row.must}
-        told[kind].append(line)
-    return told
+        output[kind].append(line)
+    return output
 
 
 def faults(rows: dict[str, list[dict]], slack: float) -> list[str]:
@@ -490,18 +490,18 @@ def faults(rows: dict[str, list[dict]], slack: float) -> list[str]:
 
     And intervals that must miss and do not: then the row says nothing about the method beside it.
     """
-    found = []
+    result = []
     for row in rows["intervals"]:
         error = slack * math.sqrt(0.95 * 0.05 / row["sets"])
         covers = 0.92 - error <= row["covered"] <= 0.98 + error
         misses = row["covered"] < 0.92 + error
         if not {"cover": covers, "miss": misses, "show": True}[row["must"]]:
-            found.append(f"{row['data']}, {row['how']}: covers {row['covered']:.3f}")
+            result.append(f"{row['data']}, {row['how']}: covers {row['covered']:.3f}")
     for row in rows["tests"]:
         for alpha, rate in zip(ALPHAS, row["rates"], strict=True):
             if rate > alpha + 3 * math.sqrt(alpha * (1 - alpha) / row["sets"]):
-                found.append(f"{row['data']}, {row['how']}: P(p <= {alpha}) = {rate:.3f}")
-    return found
+                result.append(f"{row['data']}, {row['how']}: P(p <= {alpha}) = {rate:.3f}")
+    return result
 
 
 def tables(rows: dict[str, list[dict]]) -> str:
@@ -564,9 +564,9 @@ def main() -> None:
     if given.write:
         write(given.write, tables(rows))
     # With few data sets the count itself is uncertain; with many the bounds are meant as they are.
-    found = faults(rows, slack=3.0 if given.quick else 0.0)
-    print(json.dumps({"rows": rows, "faults": found}))
-    sys.exit(1 if found else 0)
+    result = faults(rows, slack=3.0 if given.quick else 0.0)
+    print(json.dumps({"rows": rows, "faults": result}))
+    sys.exit(1 if result else 0)
 
 
 if __name__ == "__main__":

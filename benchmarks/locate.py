@@ -112,12 +112,12 @@ def middle(text: str) -> tuple[int, int]:
 def sentences(wanted: int, longest: int) -> tuple[str, ...]:
     """Different sentences of the corpus, cut where they are longer; spread over the file."""
     lines = CORPUS.read_text(encoding="utf-8").splitlines()
-    found = (line.split("\t")[1].split() for line in lines)
-    texts = list(dict.fromkeys(" ".join(own[:longest]) for own in found if len(own) > 3))
+    result = (line.split("\t")[1].split() for line in lines)
+    texts = list(dict.fromkeys(" ".join(item[:longest]) for item in result if len(item) > 3))
     # A corpus that is too short is gone through again with another word in front.
     fronts = ("", *(f"{number} " for number in range(wanted // len(texts))))
-    whole = [front + text for front in fronts for text in texts]
-    return tuple(whole[:: len(whole) // wanted][:wanted])
+    full = [front + text for front in fronts for text in texts]
+    return tuple(full[:: len(full) // wanted][:wanted])
 
 
 def fresh() -> str:
@@ -139,12 +139,12 @@ def timed(sides, pieces, repeats: int) -> list[float]:
     return spent
 
 
-def plain(lm, ruler: Middles):
+def plain_result(lm, measure: Middles):
     """The bare forwards of all rows of a piece, in the batches that reading it makes."""
-    found = ruler.read(lm, context=RunContext(store=fresh()))[0]
-    asked = index_answers(lm, ruler, found)
+    result = measure.read(lm, context=RunContext(store=fresh()))[0]
+    requested = index_answers(lm, measure, result)
     question, _ = build_query(
-        lm, asked.query_set.query_kind, asked.queries, asked.query_set.settings
+        lm, requested.query_set.query_kind, requested.queries, requested.query_set.settings
     )
     rows = question.query.rows
     batches = [indices for indices, _ in lm.batching.run_batches(rows, lambda indices: indices)]
@@ -155,13 +155,13 @@ def plain(lm, ruler: Middles):
                 batch = make_batch(rows, indices, pad=lm.tokens.pad, device=lm.device)
                 lm.layout.backbone(**batch.inputs)
 
-    return found, forward
+    return result, forward
 
 
 def gradients(lm, texts, size: int, repeats: int) -> dict[str, float]:
     """Both ways to the gradient beside bare forwards."""
-    rulers = [Middles(texts[i : i + size]) for i in range(0, len(texts), size)]
-    pieces = [(ruler, *plain(lm, ruler)) for ruler in rulers]
+    measures = [Middles(texts[i : i + size]) for i in range(0, len(texts), size)]
+    pieces = [(measure, *plain_result(lm, measure)) for measure in measures]
 
     def two_pass(piece) -> None:
         store = fresh()
@@ -191,12 +191,12 @@ def between(forward, every: int):
     answer, times, calls = LM.run_rows, [], count(1)
 
     def answering(self, *given, **options):
-        found = answer(self, *given, **options)
+        result = answer(self, *given, **options)
         if next(calls) % every == 0:
             began = time.process_time()
             forward()
             times.append(time.process_time() - began)
-        return found
+        return result
 
     LM.run_rows = answering
     try:
@@ -210,66 +210,68 @@ def ablation(lm, texts, size: int, repeats: int) -> dict[str, float]:
     heads = [(i, j) for i in range(lm.layout.layers) for j in range(lm.layout.heads)]
     sites = [Site("head_out", *head) for head in heads]
     variants = [AblationVariant((site,)) for site in sites]
-    rulers = [Middles(texts[i : i + size]) for i in range(0, len(texts), size)]
-    pieces = [(ruler, *plain(lm, ruler)) for ruler in rulers]
+    measures = [Middles(texts[i : i + size]) for i in range(0, len(texts), size)]
+    pieces = [(measure, *plain_result(lm, measure)) for measure in measures]
     shared = bare = 0.0
     for _ in range(repeats):
-        for ruler, found, forward in pieces:
+        for measure, result, forward in pieces:
             forward()
             with between(forward, EVERY) as marks:
                 began = time.process_time()
                 varied = read_variants(
-                    lm, ruler, found, variants, context=RunContext(store=fresh())
+                    lm, measure, result, variants, context=RunContext(store=fresh())
                 )
-                whole = time.process_time() - began
-            shared += whole - sum(marks)
+                full = time.process_time() - began
+            shared += full - sum(marks)
             bare += sum(marks) / len(marks)
-    apart = max(naive(lm, ruler, found, varied, i) for i in range(0, len(sites), len(sites) // 3))
+    apart = max(
+        naive(lm, measure, result, varied, i) for i in range(0, len(sites), len(sites) // 3)
+    )
     assert apart < 1e-5, f"shared and whole forwards differ by {apart}"
     return {"ablation": round(shared / (len(sites) * bare), 3), "ablation_difference": apart}
 
 
-def naive(lm, ruler: Middles, found, varied, number: int) -> float:
+def naive(lm, measure: Middles, result, varied, number: int) -> float:
     """How far a head's ablation is from whole forwards of the edited model."""
-    asked = index_answers(lm, ruler, found)
+    requested = index_answers(lm, measure, result)
     question, _ = build_query(
-        lm, asked.query_set.query_kind, asked.queries, asked.query_set.settings
+        lm, requested.query_set.query_kind, requested.queries, requested.query_set.settings
     )
     edited = lm.edited(HeadScale(varied.variants[number].sites, 0))
-    literal = asked.values(question.run(edited), found.values)
+    literal = requested.values(question.run(edited), result.values)
     return float((varied.responses_of(number).values - literal).abs().max() / literal.abs().max())
 
 
-def peak(model: Path, size: int, told) -> None:
+def peak(model: Path, size: int, output) -> None:
     """In a process of its own: both passes over so many sentences; tells the peak in KB."""
     # The same long sentences whatever the size, so that the largest batch is the same.
     longest = sorted(sentences(200, LONG), key=len, reverse=True)[:BATCH]
-    ruler = Middles((*longest, *sentences(size - BATCH, SHORT)))
+    measure = Middles((*longest, *sentences(size - BATCH, SHORT)))
     lm = load(model, batch_size=BATCH)
     with tempfile.TemporaryDirectory() as folder:
         compute_gradient(
             lm,
-            ruler,
-            ruler.read(lm, context=RunContext(store=folder))[0],
+            measure,
+            measure.read(lm, context=RunContext(store=folder))[0],
             context=RunContext(store=folder),
         )
-    told.put(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
+    output.put(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
 
 
 def peaks(model: Path, sizes: tuple[int, int]) -> list[float]:
     """Peak memory for each number of sentences, in MB."""
     # Forked while this process holds nothing but imports: a child's peak begins with its parent's.
     apart = multiprocessing.get_context("fork")
-    found = []
+    result = []
     for size in sizes:
-        told = apart.SimpleQueue()
-        child = apart.Process(target=peak, args=(model, size, told))
+        simple_queue = apart.SimpleQueue()
+        child = apart.Process(target=peak, args=(model, size, simple_queue))
         child.start()
         child.join()
         assert child.exitcode == 0, f"the two passes over {size} sentences failed"
-        found.append(told.get() / 1024)
-        print(f"{size} sentences: {found[-1]:.0f} MB", flush=True)
-    return found
+        result.append(simple_queue.get() / 1024)
+        print(f"{size} sentences: {result[-1]:.0f} MB", flush=True)
+    return result
 
 
 def main() -> None:
@@ -282,7 +284,7 @@ def main() -> None:
     few, many = peaks(given.model, (200, 2_000) if given.quick else (2_000, 20_000))
     lm = load(given.model, batch_size=BATCH)
     texts = sentences(*(64, 24) if given.quick else (512, 60))
-    found: dict[str, object] = {
+    result: dict[str, object] = {
         **gradients(lm, texts, 32 if given.quick else 128, 2 if given.quick else 3),
         **ablation(lm, texts[:16] if given.quick else texts[:96], 16 if given.quick else 32, 1),
         "memory_growth": round(many / few, 3),
@@ -291,11 +293,11 @@ def main() -> None:
     if not given.quick:
         with tempfile.TemporaryDirectory() as folder:
             base = load(bert_base(Path(folder), lm.tokens.tokenizer), batch_size=BATCH)
-            found["base"] = {
+            result["base"] = {
                 **gradients(base, texts[:64], 32, 2),
                 **ablation(base, texts[:16], 16, 1),
             }
-    print(json.dumps(found))
+    print(json.dumps(result))
 
 
 if __name__ == "__main__":

@@ -59,27 +59,27 @@ def fresh() -> str:
     return f"memory://{secrets.token_hex(8)}"
 
 
-def pieces(asked, size: int, count: int) -> list:
+def pieces(query_set, size: int, count: int) -> list:
     """Parts of what a measure asks, as it would be asked alone."""
-    items = [item for item in asked.items if item.queries]
+    items = [item for item in query_set.items if item.queries]
     step = max(size, len(items) // count)
     starts = range(0, len(items), step)
-    return [asked._replace(items=tuple(items[i : i + size])) for i in starts][:count]
+    return [query_set._replace(items=tuple(items[i : i + size])) for i in starts][:count]
 
 
-def batches(lm, asked) -> list:
+def batches(lm, query_set) -> list:
     """The batches that reading a piece runs: rows and which of them."""
-    content = {content_hash(ask): ask for item in asked.items for ask in item.queries}
-    found = []
-    for shard in shard_items(content, size=shard_size(lm, asked.query_kind)):
+    content = {content_hash(ask): ask for item in query_set.items for ask in item.queries}
+    result = []
+    for shard in shard_items(content, size=shard_size(lm, query_set.query_kind)):
         rows = [content[key] for key in shard.items]
         question, _ = build_query(
-            lm, asked.query_kind, rows, asked.settings
+            lm, query_set.query_kind, rows, query_set.settings
         )  # as reading drops rows
         reading = question.query
         for indices, _ in lm.batching.run_batches(reading.rows, lambda indices: indices):
-            found.append((reading.rows, indices, places(reading.readout, indices)))
-    return found
+            result.append((reading.rows, indices, places(reading.readout, indices)))
+    return result
 
 
 def places(readout, indices) -> list[int] | None:
@@ -112,8 +112,8 @@ def ratio(lm, asked_pieces, repeats: int) -> tuple[float, float]:
             marks.append(time.process_time())
             with torch.no_grad():
                 for verb in (piece.query_kind, "encoder"):
-                    for own, indices, where in rows:
-                        batch = make_batch(own, indices, pad=lm.tokens.pad, device=lm.device)
+                    for subset, indices, where in rows:
+                        batch = make_batch(subset, indices, pad=lm.tokens.pad, device=lm.device)
                         bare(model, batch, where if verb == piece.query_kind else None, verb)
                     marks.append(time.process_time())
             if turn:  # the first is for warming up
@@ -125,7 +125,7 @@ def shared_three(lm, prompts, repeats: int) -> float:
     """Three measures that read the same prompts over one of them."""
     metrics = ("cloze", "cloze_probability", "cloze_relative")
     inference = Inference(resamples=999, permutations=999)
-    one = three = 0.0
+    single = three = 0.0
     for turn in range(repeats + 1):
         began = time.process_time()
         run_measures(
@@ -143,17 +143,17 @@ def shared_three(lm, prompts, repeats: int) -> float:
         )
         end = time.process_time()
         if turn or not repeats:
-            one += middle - began
+            single += middle - began
             three += end - middle
-    return three / one
+    return three / single
 
 
 def judged(lm, name: str) -> float:
     """Seconds to judge stored readouts."""
     measure = parse_measure(name)
-    found = measure.read(lm)
+    result = measure.read(lm)
     began = time.process_time()
-    measure.compute_measurement(lm, found, inference=Inference())
+    measure.compute_measurement(lm, result, inference=Inference())
     return time.process_time() - began
 
 
@@ -166,26 +166,26 @@ def main() -> None:
     torch.set_num_threads(1)
     lm = load(given.model)
     repeats = 1 if given.quick else 3
-    found, encoder = {}, {}
+    result, encoder = {}, {}
     for name, (size, many, few) in PIECES.items():
         measure = parse_measure(f"{name}:limit=200" if name == "pppl" else name)
         parts = pieces(measure.queries(lm)[0], size, few if given.quick else many)
-        found[name], encoder[name] = (round(one, 3) for one in ratio(lm, parts, repeats))
-        print(name, found[name], encoder[name], flush=True)
-    told = {
-        "read": max(found.values()),
-        "pppl": found["pppl"],
+        result[name], encoder[name] = (round(item, 3) for item in ratio(lm, parts, repeats))
+        print(name, result[name], encoder[name], flush=True)
+    output = {
+        "read": max(result.values()),
+        "pppl": result["pppl"],
         "shared_three": round(
             shared_three(
                 lm, "backgrounds=1,kinds=pronoun" if given.quick else "backgrounds=4", repeats - 1
             ),
             3,
         ),
-        "measures": found,
+        "measures": result,
         "encoder": encoder,
         "judge": {"strength:part=dev": round(judged(lm, "strength:part=dev"), 2)},
     }
-    print(json.dumps(told))
+    print(json.dumps(output))
 
 
 if __name__ == "__main__":

@@ -58,22 +58,22 @@ def main() -> None:
     parser.add_argument("--keep", type=Path, help="keep the texts here, and use those that are")
     parser.add_argument("--way", choices=WAYS, help=argparse.SUPPRESS)
     parser.add_argument("--files", nargs="*", help=argparse.SUPPRESS)
-    asked = parser.parse_args()
-    if asked.way:
-        WAYS[asked.way](asked.files)
+    args = parser.parse_args()
+    if args.way:
+        WAYS[args.way](args.files)
         used = resource.getrusage(resource.RUSAGE_SELF)
         seconds, peak = used.ru_utime + used.ru_stime, used.ru_maxrss / 1024
         print(json.dumps({"seconds": seconds, "peak_mb": peak}))
         return
-    sizes = QUICK if asked.quick else SIZES
+    sizes = QUICK if args.quick else SIZES
     with tempfile.TemporaryDirectory() as scratch:
-        place = asked.keep or Path(scratch)
-        found = {
+        place = args.keep or Path(scratch)
+        result = {
             name: compared(place / name, share, sizes)
             for name, share in HELD.items()
-            if not (asked.quick and name != "rare")
+            if not (args.quick and name != "rare")
         }
-    print(json.dumps(found["rare"] | found, sort_keys=True))
+    print(json.dumps(result["rare"] | result, sort_keys=True))
 
 
 def compared(place: Path, share: float, sizes: tuple[int, ...]) -> dict[str, object]:
@@ -83,21 +83,21 @@ def compared(place: Path, share: float, sizes: tuple[int, ...]) -> dict[str, obj
     first = next(place for place, size in enumerate(sizes) if size >= BLOCK)
     two = sizes[first : first + 2]
     bare = [ran("polars", files, size) for size in two]
-    plain = [ran("regex", files, size) for size in REGEX]
+    base = [ran("regex", files, size) for size in REGEX]
     marginal = [
         (more["seconds"] - less["seconds"]) / (to - since)
         for less, more, since, to in zip(ours, ours[1:], sizes, sizes[1:], strict=False)
     ]
-    own = marginal[first]
+    subset = marginal[first]
     theirs = (bare[1]["seconds"] - bare[0]["seconds"]) / (two[1] - two[0])
-    regex = (plain[1]["seconds"] - plain[0]["seconds"]) / (REGEX[1] - REGEX[0])
-    told = {"levelhead": own, "polars": theirs, "regex": regex}
+    regex = (base[1]["seconds"] - base[0]["seconds"]) / (REGEX[1] - REGEX[0])
+    output = {"levelhead": subset, "polars": theirs, "regex": regex}
     return {
-        "vs_regex": round(regex / own, 1),
-        "vs_polars": round(own / theirs, 3),
+        "vs_regex": round(regex / subset, 1),
+        "vs_polars": round(subset / theirs, 3),
         "memory_growth": round(ours[first + 1]["peak_mb"] / ours[first]["peak_mb"], 3),
         "time_growth": round(marginal[1] / marginal[0], 3),
-        "per_second": {name: round(1 / one) for name, one in told.items()},
+        "per_second": {name: round(1 / single) for name, single in output.items()},
         "sizes": list(sizes),
     }
 
@@ -111,9 +111,9 @@ def ran(way: str, files: list[Path], size: int) -> dict[str, float]:
         some = [f"{part}"]
     command = [sys.executable, __file__, "--way", way, "--files", *some]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
-    found: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
-    print(f"{way} {size:,}: {found}", file=sys.stderr, flush=True)
-    return found
+    result: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
+    print(f"{way} {size:,}: {result}", file=sys.stderr, flush=True)
+    return result
 
 
 # -- the three ways
@@ -128,13 +128,13 @@ def by_levelhead(files: list[str]) -> None:
 def by_polars(files: list[str]) -> None:
     """Which texts hold a word, and which words: by ASCII's boundaries, the quickest there are."""
     text = polars.col("text")
-    found = (
+    result = (
         polars.scan_parquet(files)
         .filter(text.str.contains(build_text_pattern(KERNEL.vocabulary)))
         .select(text, text.str.extract_all(build_ascii_pattern(KERNEL.vocabulary)).alias("words"))
         .collect(engine="streaming")
     )
-    assert len(found)
+    assert len(result)
 
 
 def by_regex(files: list[str]) -> None:
@@ -178,18 +178,18 @@ def sentences(share: float) -> list[str]:
     known = np.array(_ascii_word_runs(KERNEL.vocabulary), dtype=object)
     likely = 1 / np.arange(3, len(known) + 3)
     counts = rng.integers(8, 32, BLOCK)
-    drawn = rng.choice(words, counts.sum(), p=chance / chance.sum())
+    sample = rng.choice(words, counts.sum(), p=chance / chance.sum())
     holds = rng.random(BLOCK) < share
-    found, begin = [], 0
+    result, begin = [], 0
     for count, held in zip(counts, holds, strict=True):
-        own = drawn[begin : begin + count]
+        subset = sample[begin : begin + count]
         begin += count
         if held:
             some = rng.choice(known, rng.integers(1, 4), p=likely / likely.sum())
-            own[rng.integers(0, count, len(some))] = some
-        text = " ".join(own).capitalize()
-        found.append(f"\u201c{text},\u201d they said" if count % 16 == 0 else text)
-    return found
+            subset[rng.integers(0, count, len(some))] = some
+        text = " ".join(subset).capitalize()
+        result.append(f"\u201c{text},\u201d they said" if count % 16 == 0 else text)
+    return result
 
 
 if __name__ == "__main__":

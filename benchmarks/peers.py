@@ -69,11 +69,11 @@ def beside_lm_eval(pairs: list) -> dict[str, float]:
         device="cpu",
         prefix_token_id=lm.tokens.bos,
     )
-    ruler = Crows(tuple(pairs), protocol="sentence")
+    measure = Crows(tuple(pairs), protocol="sentence")
     texts = [pair.more for pair in pairs[:BATCH]]
     lm.log_prob(texts)  # the first forward of a process is slower, whoever runs it
     began = time.process_time()
-    (found,) = ruler.read(lm, context=RunContext(store=f"memory://{secrets.token_hex(8)}"))
+    (result,) = measure.read(lm, context=RunContext(store=f"memory://{secrets.token_hex(8)}"))
     ours = time.process_time() - began
     with tempfile.TemporaryDirectory() as folder:
         rows = Path(folder) / "pairs.jsonl"
@@ -83,7 +83,7 @@ def beside_lm_eval(pairs: list) -> dict[str, float]:
         Path(folder, "crows.yaml").write_text(TASK.format(file=rows))
         tasks = TaskManager(include_path=folder, include_defaults=False)
         began = time.process_time()
-        told = simple_evaluate(
+        output = simple_evaluate(
             model=peer,
             tasks=["crows_pairs_local"],
             task_manager=tasks,
@@ -92,9 +92,11 @@ def beside_lm_eval(pairs: list) -> dict[str, float]:
             batch_size=BATCH,
         )
         theirs = time.process_time() - began
-    samples = sorted(told["samples"]["crows_pairs_local"], key=lambda one: one["doc_id"])
-    scores = [[float(answer[0]) for answer in one["filtered_resps"]] for one in samples]
-    by_id = dict(zip([item.id for item in found.items], found.values[..., 0].tolist(), strict=True))
+    samples = sorted(output["samples"]["crows_pairs_local"], key=lambda single: single["doc_id"])
+    scores = [[float(answer[0]) for answer in sample["filtered_resps"]] for sample in samples]
+    by_id = dict(
+        zip([item.id for item in result.items], result.values[..., 0].tolist(), strict=True)
+    )
     off = [
         abs(a - b) / abs(b)
         for pair, both in zip(pairs, scores, strict=True)
@@ -123,7 +125,9 @@ def beside_minicons(texts: list[str]) -> dict[str, float]:
     theirs = [
         float(score)
         for i in range(0, len(texts), 10)
-        for score in peer.sequence_score(texts[i : i + 10], reduction=lambda one: one.sum(0).item())
+        for score in peer.sequence_score(
+            texts[i : i + 10], reduction=lambda single: single.sum(0).item()
+        )
     ]
     ours = load(folder).log_prob(texts).value.tolist()
     off = [abs(a - b) / abs(b) for a, b in zip(ours, theirs, strict=True)]
@@ -138,8 +142,8 @@ def main() -> None:
     torch.set_num_threads(1)
     pairs = list(dataset("crows-pairs").items("all"))[:: 20 if quick else 1]
     texts = [pair.more for pair in pairs[:: 4 if quick else 15]]
-    found = {"minicons": beside_minicons(texts), "lm_eval": beside_lm_eval(pairs)}
-    print(json.dumps(found))
+    result = {"minicons": beside_minicons(texts), "lm_eval": beside_lm_eval(pairs)}
+    print(json.dumps(result))
 
 
 if __name__ == "__main__":

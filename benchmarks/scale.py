@@ -53,16 +53,16 @@ def main() -> None:
     parser.add_argument("--keep", type=Path, help="keep the texts here, and use those that are")
     parser.add_argument("--way", choices=WAYS, help=argparse.SUPPRESS)
     parser.add_argument("--told", nargs="*", help=argparse.SUPPRESS)
-    asked = parser.parse_args()
-    if asked.way:
-        print(json.dumps(WAYS[asked.way](asked.told)))
+    args = parser.parse_args()
+    if args.way:
+        print(json.dumps(WAYS[args.way](args.told)))
         return
-    sizes = QUICK if asked.quick else SIZES
+    sizes = QUICK if args.quick else SIZES
     with tempfile.TemporaryDirectory() as scratch:
-        files = corpus((asked.keep or Path(scratch)) / "rare", HELD["rare"], max(sizes))
+        files = corpus((args.keep or Path(scratch)) / "rare", HELD["rare"], max(sizes))
         runs = {way: [mined(way, files, size) for size in sizes] for way in ("ray", "one")}
-        pace = {way: marginal(found, sizes) for way, found in runs.items()}
-        found = {
+        pace = {way: marginal(run, sizes) for way, run in runs.items()}
+        result = {
             "linearity": round(pace["ray"][1] / pace["ray"][0], 3),
             "memory_growth": round(runs["ray"][2]["peak_mb"] / runs["ray"][1]["peak_mb"], 3),
             "ray_overhead": round(pace["ray"][1] / pace["one"][1] - 1, 3),
@@ -71,7 +71,7 @@ def main() -> None:
             "per_second": {way: round(1 / cost[1]) for way, cost in pace.items()},
             "sizes": list(sizes),
         }
-    print(json.dumps(found, sort_keys=True))
+    print(json.dumps(result, sort_keys=True))
 
 
 def marginal(runs: list[dict[str, float]], sizes: tuple[int, ...]) -> list[float]:
@@ -90,7 +90,7 @@ def mined(way: str, files: list[Path], size: int) -> dict[str, float]:
 
         some = [files[0].parent / f"first-{size}.parquet"]
         polars.scan_parquet(files[0]).head(size).sink_parquet(some[0])
-    return told(way, *map(str, some))
+    return read_output(way, *map(str, some))
 
 
 def two_actors(scratch: Path) -> float | None:
@@ -99,7 +99,9 @@ def two_actors(scratch: Path) -> float | None:
         return None
     took = {}
     for actors in (1, 2):
-        less, more = (told("study", str(scratch), str(actors), str(steps)) for steps in STEPS)
+        less, more = (
+            read_output("study", str(scratch), str(actors), str(steps)) for steps in STEPS
+        )
         took[actors] = more["seconds"] - less["seconds"]
     return round(took[1] / took[2], 3)
 
@@ -123,13 +125,13 @@ def hashed(times: int) -> None:
         hashlib.sha256(data).digest()
 
 
-def told(way: str, *args: str) -> dict[str, float]:
+def read_output(way: str, *args: str) -> dict[str, float]:
     """What one way takes, in a process of its own."""
     command = [sys.executable, __file__, "--way", way, "--told", *args]
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
-    found: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
-    print(f"{way} {len(args)} {args[-1]}: {found}", file=sys.stderr, flush=True)
-    return found
+    result: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
+    print(f"{way} {len(args)} {args[-1]}: {result}", file=sys.stderr, flush=True)
+    return result
 
 
 # -- the ways
@@ -206,15 +208,15 @@ def cluster() -> Iterator[str]:
     small: dict[str, Any] = {"object_store_memory": 80 * 2**20, "node_ip_address": LOOPBACK}
     # Nodes find this package as this process does.
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, sys.path))
-    found = utils.Cluster(
+    result = utils.Cluster(
         initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False, **small}
     )
     try:
         for _ in range(2):
-            found.add_node(num_cpus=1, **small)
-        yield found.address
+            result.add_node(num_cpus=1, **small)
+        yield result.address
     finally:
-        found.shutdown()
+        result.shutdown()
 
 
 class Spent:
@@ -243,11 +245,11 @@ class Spent:
 
     def _look(self) -> float:
         here = psutil.Process()
-        for one in [here, *here.children(recursive=True)]:
+        for item in [here, *here.children(recursive=True)]:
             try:
-                used = one.cpu_times()
-                self.by_process[one.pid, one.create_time()] = used.user + used.system
-                status = Path(f"/proc/{one.pid}/status").read_text()
+                used = item.cpu_times()
+                self.by_process[item.pid, item.create_time()] = used.user + used.system
+                status = Path(f"/proc/{item.pid}/status").read_text()
             except (psutil.Error, OSError):
                 continue  # it has ended
             for line in status.splitlines():

@@ -78,8 +78,8 @@ def timed(shape: Shape, over: object, draws: int) -> tuple[NDArray[np.float64], 
         torch.from_numpy(rng.normal(size=shape.design.n_items)) for _ in range(shape.variants)
     ]
     began = time.process_time()
-    (found,) = resample_statistics(shape.design, values, (over,), np.random.default_rng(1), draws)  # type: ignore[arg-type]
-    return found, time.process_time() - began
+    (result,) = resample_statistics(shape.design, values, (over,), np.random.default_rng(1), draws)  # type: ignore[arg-type]
+    return result, time.process_time() - began
 
 
 def main() -> None:
@@ -108,12 +108,12 @@ def main() -> None:
     def least(is_linear: bool) -> float:
         return min(float(row["speedup"]) for row in rows if row["is_linear"] is is_linear)
 
-    told = {
+    output = {
         "linear": least(True),
         "other": least(False),
         "max_diff": max(float(row["max_diff"]) for row in rows),
     }
-    print(json.dumps(told))
+    print(json.dumps(output))
 
 
 if __name__ == "__main__":

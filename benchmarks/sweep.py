@@ -53,8 +53,8 @@ def some(reading: Query, indices) -> Query:
     """A reading of some rows only."""
     readout = reading.readout
     if hasattr(readout, "tokens"):
-        own = tuple(readout.tokens[i] for i in indices)
-        readout = type(readout)(own)
+        subset = tuple(readout.tokens[i] for i in indices)
+        readout = type(readout)(subset)
     return Query(tuple(reading.rows[i] for i in indices), readout)
 
 
@@ -71,46 +71,50 @@ def bare(lm, reading: Query):
 def timed(work) -> tuple[float, object]:
     """CPU seconds, and what came of it."""
     began = time.process_time()
-    found = work()
-    return time.process_time() - began, found
+    result = work()
+    return time.process_time() - began, result
 
 
 def measured(lm, reading: Query, edit_sets, single: int) -> dict[str, float]:
     """The ratio of a sweep, that of the naive way, and how far their answers differ."""
-    acting = [own for own in edit_sets if not own or can_have_effect(reading, lm, own)]
-    order = [i for own, _ in lm.batching.run_batches(reading.rows, lambda own: own) for i in own]
+    acting = [item for item in edit_sets if not item or can_have_effect(reading, lm, item)]
+    order = [
+        i
+        for subset, _ in lm.batching.run_batches(reading.rows, lambda subset: subset)
+        for i in subset
+    ]
     pieces = [some(reading, order[i : i + PIECE]) for i in range(0, len(order), PIECE)]
     forward = bare(lm, reading)
 
     def plainly(piece: Query) -> None:
-        for indices, _ in lm.batching.run_batches(piece.rows, lambda own: own):
+        for indices, _ in lm.batching.run_batches(piece.rows, lambda subset: subset):
             batch = make_batch(piece.rows, indices, pad=lm.tokens.pad, device=lm.device)
             forward(batch.inputs)
 
     part = some(reading, order[:: max(1, len(order) // single)][:single])
-    found = run_edit_sets(lm, part, acting)  # warms up, too
+    result = run_edit_sets(lm, part, acting)  # warms up, too
     sliced, _ = timed(lambda: plainly(part))
     naive, alone = timed(lambda: [lm.edited(*edits).run(part) for edits in acting])
-    plain = swept = 0.0
+    base = swept = 0.0
     for piece in pieces:
-        plain += timed(lambda piece=piece: plainly(piece))[0]
+        base += timed(lambda piece=piece: plainly(piece))[0]
         swept += timed(lambda piece=piece: run_edit_sets(lm, piece, acting))[0]
     return {
-        "ratio": round(swept / plain, 3),
+        "ratio": round(swept / base, 3),
         "naive": round(naive / sliced, 1),
-        "max_diff": float((torch.stack(alone) - found).abs().max()),
+        "max_diff": float((torch.stack(alone) - result).abs().max()),
         "settings": len(acting),
     }
 
 
 def of_model(lm, pairs, single: int = SLICE) -> dict[str, object]:
     """Both kinds of measures."""
-    found = fit_subspaces(lm, contrast_pairs("gender-en", n=60))
-    edit_sets = [(), *(build_edits(lm, setting, found) for setting in projection_grid())]
+    result = fit_subspaces(lm, contrast_pairs("gender-en", n=60))
+    edit_sets = [(), *(build_edits(lm, setting, result) for setting in projection_grid())]
     assert len(edit_sets) == 75
     follows = measured(lm, queries.build_lm_next_sentence_query(lm, pairs), edit_sets, single)
     joined = [f"{first} {second}" for first, second in pairs]
-    spans = [one.offsets[one.word_positions()[-2]] for one in lm.tokens.encode(joined)]
+    spans = [item.offsets[item.word_positions()[-2]] for item in lm.tokens.encode(joined)]
     token = measured(
         lm, queries.build_lm_hidden_states_query(lm, joined, [], spans, None), edit_sets, single
     )
@@ -132,12 +136,12 @@ def main() -> None:
     given = parser.parse_args()
     torch.set_num_threads(1)
     lm = load(given.model, batch_size=BATCH)
-    found = of_model(lm, texts(128), SLICE // 8) if given.quick else of_model(lm, texts(None))
+    result = of_model(lm, texts(128), SLICE // 8) if given.quick else of_model(lm, texts(None))
     if not given.quick:
         with tempfile.TemporaryDirectory() as folder:
             base = load(bert_base(Path(folder), lm.tokens.tokenizer), batch_size=BATCH)
-            found["base"] = of_model(base, texts(256))
-    print(json.dumps(found))
+            result["base"] = of_model(base, texts(256))
+    print(json.dumps(result))
 
 
 if __name__ == "__main__":

@@ -29,7 +29,7 @@ def main() -> None:
     parser.add_argument("--only", nargs="*", default=None)
     given = parser.parse_args()
     times = 20 if given.quick else given.times
-    found: dict[str, dict[str, dict[str, float]]] = {"power": {}, "coverage": {}}
+    result: dict[str, dict[str, dict[str, float]]] = {"power": {}, "coverage": {}}
     worlds = [("power", name) for name in power.POWER]
     worlds += [("coverage", name) for name in power.COVERAGE]
     for kind, name in worlds:
@@ -37,10 +37,10 @@ def main() -> None:
             continue
         start = time.process_time()
         share, at = (power.power if kind == "power" else power.coverage)(name, times)
-        found[kind][name] = {"share": share, "at": at, "data sets": times}
+        result[kind][name] = {"share": share, "at": at, "data sets": times}
         spent = time.process_time() - start
         print(f"{kind} | {name} | {100 * share:.1f}% | {at:.4g} | {spent:.0f} s", flush=True)
-    print(json.dumps(found))
+    print(json.dumps(result))
 
 
 if __name__ == "__main__":

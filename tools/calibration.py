@@ -45,27 +45,27 @@ BEGIN, END = (
 )
 
 
-def page(found: Calibration) -> str:
+def page(result: Calibration) -> str:
     """The tables, and what made them."""
-    told = [table.markdown for table in make_calibration_tables(found) if table.rows]
-    told.append(_made("Made", found.command, found.versions, found.machine, found.models))
-    for later in found.refreshed:
+    output = [table.markdown for table in make_calibration_tables(result) if table.rows]
+    output.append(_made("Made", result.command, result.versions, result.machine, result.models))
+    for later in result.refreshed:
         parts = " and ".join(later.parts)
-        told.append(
+        output.append(
             _made(
                 f"Made anew ({parts})", later.command, later.versions, later.machine, later.models
             )
         )
-    told.append(f"Hashes of texts and weights: `{CALIBRATION_FILE}` of `levelhead.core`.\n")
-    return "\n".join(told)
+    output.append(f"Hashes of texts and weights: `{CALIBRATION_FILE}` of `levelhead.core`.\n")
+    return "\n".join(output)
 
 
 def matrix_page(held: VerdictMatrix) -> str:
     """The matrix as the page has it."""
-    told = [held.summary + "\n"]
-    told += [table.markdown for table in matrix_tables(held) if table.rows]
-    told.append(_made("Made", held.command, held.versions, held.machine, held.models))
-    return "\n".join(told)
+    output = [held.summary + "\n"]
+    output += [table.markdown for table in matrix_tables(held) if table.rows]
+    output.append(_made("Made", held.command, held.versions, held.machine, held.models))
+    return "\n".join(output)
 
 
 def _made(
@@ -79,12 +79,12 @@ def _made(
     return f"{what} by `{command}` from {len(models)} models; {shown}; {machine}.\n"
 
 
-def write(found: Calibration, picture: bytes) -> None:
+def write(result: Calibration, picture: bytes) -> None:
     """The page below its mark, the picture, and the file of the package."""
     above = PAGE.read_text().partition(MARK)[0]
-    write_atomic(str(PAGE), f"{above}{MARK}\n{page(found)}".encode())
+    write_atomic(str(PAGE), f"{above}{MARK}\n{page(result)}".encode())
     write_atomic(str(PICTURE), picture)
-    write_atomic(str(PACKAGE), found.to_json().encode() + b"\n")
+    write_atomic(str(PACKAGE), result.to_json().encode() + b"\n")
 
 
 def write_matrix(held: VerdictMatrix) -> None:
@@ -121,16 +121,16 @@ def main() -> None:
         return
     if given.measures_only:
         past = Calibration.from_json(PACKAGE.read_bytes())
-        found = refresh_calibration(store, past, quick=given.quick, executor=runner)
-        picture = render_svg(dose_response_chart(found.measures)) if given.write else b""
+        result = refresh_calibration(store, past, quick=given.quick, executor=runner)
+        picture = render_svg(dose_response_chart(result.measures)) if given.write else b""
     else:
-        found = Calibration.from_json((given.folder / CALIBRATION_FILE).read_bytes())
-        if given.write and "--quick" in found.command:
+        result = Calibration.from_json((given.folder / CALIBRATION_FILE).read_bytes())
+        if given.write and "--quick" in result.command:
             parser.error("a quick run shows that it works, not what is true: give a full one")
         picture = (given.folder / "dose.svg").read_bytes() if given.write else b""
-    print(page(found))
+    print(page(result))
     if given.write:
-        write(found, picture)
+        write(result, picture)
 
 
 if __name__ == "__main__":

@@ -67,24 +67,24 @@ def main() -> None:
     parser.add_argument("--s3", action="store_true", help="keep what is stored on S3, on loopback")
     parser.add_argument("--cuts", type=float, default=0.05, help="share of writes that fail there")
     parser.add_argument("command", nargs="+", help="of levelhead, after --")
-    asked = parser.parse_args()
-    unreliable = Unreliable(asked.cuts, asked.seed)
-    with bucket(app=unreliable.around) if asked.s3 else nullcontext() as s3:
-        found = both(asked, s3)
-    print(json.dumps(found | ({"failed writes": dict(unreliable.failed)} if asked.s3 else {})))
+    args = parser.parse_args()
+    unreliable = Unreliable(args.cuts, args.seed)
+    with bucket(app=unreliable.around) if args.s3 else nullcontext() as s3:
+        result = both(args, s3)
+    print(json.dumps(result | ({"failed writes": dict(unreliable.failed)} if args.s3 else {})))
 
 
-def both(asked: argparse.Namespace, s3: str | None) -> dict[str, object]:
+def both(queries: argparse.Namespace, s3: str | None) -> dict[str, object]:
     """The command here and there, and how their files compare."""
-    mining = "mine" in asked.command[:2]
-    here, there = (str(asked.folder / name) for name in ("here", "there"))
-    command = [sys.executable, "-m", "levelhead", *asked.command]
+    mining = "mine" in queries.command[:2]
+    here, there = (str(queries.folder / name) for name in ("here", "there"))
+    command = [sys.executable, "-m", "levelhead", *queries.command]
     elsewhere, stores = command, []
     if s3 and mining:
         there = join_url(s3, "there")
         elsewhere = [*command[:5], *(moved(part, s3) for part in command[5:])]
     elif s3:
-        stores = [str(asked.folder / "store"), join_url(s3, "store")]
+        stores = [str(queries.folder / "store"), join_url(s3, "store")]
     stored = [["--store", store] for store in stores] or [[], []]
     began = time.perf_counter()
     done = subprocess.run([*command, "-o", here, *stored[0]], check=False)
@@ -92,13 +92,13 @@ def both(asked: argparse.Namespace, s3: str | None) -> dict[str, object]:
     if done.returncode not in ENDED:
         raise SystemExit(f"undisturbed it ended with {done.returncode}")
     there_too = [*elsewhere, "-o", there, *stored[1]]
-    with nullcontext([]) if asked.alone else clustered() as runner:
+    with nullcontext([]) if queries.alone else clustered() as runner:
         began = time.perf_counter()
         kills, ended = disturbed(
             [*there_too, *runner],
-            asked.kills,
-            asked.every,
-            np.random.default_rng(asked.seed),
+            queries.kills,
+            queries.every,
+            np.random.default_rng(queries.seed),
             units=Path((stored[1] or ["", join_url(there, "store")])[1], "units"),
             claim=join_url(there, "store", "lock") if s3 and mining else None,
         )
@@ -141,13 +141,13 @@ class Unreliable:
         def served(environ, start_response):  # type: ignore[no-untyped-def]
             writes = environ["REQUEST_METHOD"] in ("PUT", "POST", "DELETE")
             # Only what levelhead writes: boto3 makes the bucket before.
-            drawn = self.rng.random() if writes and environ["PATH_INFO"].count("/") > 1 else 1.0
-            if drawn >= self.share:
+            sample = self.rng.random() if writes and environ["PATH_INFO"].count("/") > 1 else 1.0
+            if sample >= self.share:
                 return app(environ, start_response)
-            when = "before" if drawn < self.share / 2 else "after"
+            when = "before" if sample < self.share / 2 else "after"
             self.failed[f"{environ['REQUEST_METHOD']} {when}"] += 1
             if when == "after":
-                list(app(environ, lambda *told: None))
+                list(app(environ, lambda *output: None))
             else:
                 environ["wsgi.input"].read(int(environ.get("CONTENT_LENGTH") or 0))
             start_response("503 Slow Down", [("Content-Length", "0")])
@@ -158,10 +158,10 @@ class Unreliable:
 
 def moved(part: str, s3: str) -> str:
     """The files that a pattern names, copied to S3; any other part of a command as it is."""
-    found = [Path(one) for one in sorted(glob(part))]
-    for path in found:
+    result = [Path(item) for item in sorted(glob(part))]
+    for path in result:
         write_atomic(join_url(s3, "corpus", path.name), path.read_bytes())
-    return join_url(s3, "corpus", Path(part).name) if found else part
+    return join_url(s3, "corpus", Path(part).name) if result else part
 
 
 def disturbed(
@@ -221,14 +221,14 @@ def wait(process: subprocess.Popen[bytes], seconds: float) -> None:
 
 def actors() -> list[psutil.Process]:
     """The actors of this cluster that are alive."""
-    found = []
-    for one in psutil.Process().children(recursive=True):
+    result = []
+    for child in psutil.Process().children(recursive=True):
         try:
-            if one.name().startswith(ACTOR) or " ".join(one.cmdline()).startswith(ACTOR):
-                found.append(one)
+            if child.name().startswith(ACTOR) or " ".join(child.cmdline()).startswith(ACTOR):
+                result.append(child)
         except psutil.Error:
             continue  # it has ended
-    return found
+    return result
 
 
 def compared(here: str, there: str, but: str | None = None) -> dict[str, object]:

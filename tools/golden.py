@@ -221,7 +221,7 @@ def _renamed(contents: bytes | None, name: str, mapping: dict[str, str]) -> byte
     words = re.compile(rf"(?<!\w)({'|'.join(map(re.escape, mapping))})(?!\w)")
 
     def new(text: str) -> str:
-        return words.sub(lambda found: mapping[found[0]], text)
+        return words.sub(lambda result: mapping[result[0]], text)
 
     def changed(value: object) -> object:
         if isinstance(value, dict):

@@ -42,44 +42,44 @@ INFERENCE = Inference(resamples=199, permutations=199)
 
 def prepared(rho: float, seed: int, store: str):
     """A model, its projection and 200 placebos of it."""
-    one = make_organism("bert", rho, seed=seed)
-    lm, pairs = one.load_lm(), make_planted_pairs(one.language)
+    organism = make_organism("bert", rho, seed=seed)
+    lm, pairs = organism.load_lm(), make_planted_pairs(organism.language)
     edits = project(lm, SETTING, pairs)
     sites = [edit.site for edit in edits]
-    rulers = one.planted_measures()
-    held = read_measure_activations(lm, rulers.strength, sites, 0)
+    measures = organism.planted_measures()
+    held = read_measure_activations(lm, measures.strength, sites, 0)
     pools = contrast_differences(
-        lm, pairs, sites, other_contrasts=make_planted_placebo_pairs(one.language)
+        lm, pairs, sites, other_contrasts=make_planted_placebo_pairs(organism.language)
     )
     others = make_placebos(edits, pools, held, n_placebos=200)
-    sets = {"edit": edits} | {str(i): own for i, own in enumerate(others)}
-    return one, lm, sets, measure_variance_match(edits, others, held)
+    sets = {"edit": edits} | {str(i): other for i, other in enumerate(others)}
+    return organism, lm, sets, measure_variance_match(edits, others, held)
 
 
-def of(lm, ruler, sets, store: str, aspect: str | None = None) -> dict:
-    """What one ruler says of the edit and its placebos."""
-    found = read_variant_responses(lm, ruler, sets, context=RunContext(store=store))
-    edited, *rest = found.variants.values()
-    one = run_placebo_test(
-        ruler, PlaceboResponses(found.base, edited, rest), inference=INFERENCE, metric=aspect
+def of(lm, measure, sets, store: str, aspect: str | None = None) -> dict:
+    """What one measure says of the edit and its placebos."""
+    result = read_variant_responses(lm, measure, sets, context=RunContext(store=store))
+    edited, *rest = result.variants.values()
+    placebo_test = run_placebo_test(
+        measure, PlaceboResponses(result.base, edited, rest), inference=INFERENCE, metric=aspect
     )
     return {
-        "gain": one.gain.value,
-        "interval": [one.gain.interval.low, one.gain.interval.high],
-        "quantile": one.quantile,
-        "p": one.p.value,
-        "mitigates": one.mitigates,
-        "significant placebos": one.significant_share.value,
+        "gain": placebo_test.gain.value,
+        "interval": [placebo_test.gain.interval.low, placebo_test.gain.interval.high],
+        "quantile": placebo_test.quantile,
+        "p": placebo_test.p.value,
+        "mitigates": placebo_test.mitigates,
+        "significant placebos": placebo_test.significant_share.value,
     }
 
 
 def planted(seed: int, store: str) -> dict:
     """What is found where there is something."""
-    one, lm, sets, match = prepared(1.0, seed, store)
-    rulers = one.planted_measures()
-    seat = replace(rulers, contexts_per_word=5).seat
+    single, lm, sets, match = prepared(1.0, seed, store)
+    measures = single.planted_measures()
+    seat = replace(measures, contexts_per_word=5).seat
     return {
-        "strength": of(lm, replace(rulers.strength, top=1.0), sets, store),
+        "strength": of(lm, replace(measures.strength, top=1.0), sets, store),
         "seat": of(lm, seat, sets, store, "difference of means"),
         "effective placebos": match.effective_placebos,
     }
@@ -87,11 +87,11 @@ def planted(seed: int, store: str) -> dict:
 
 def null(seed: int, store: str, deals: int) -> dict:
     """How often something is found where there is nothing."""
-    one, lm, sets, match = prepared(0.0, seed, store)
+    single, lm, sets, match = prepared(0.0, seed, store)
     calls = []
     for labels in range(deals):
-        ruler = replace(one.planted_measures(label_seed=labels).strength, top=1.0)
-        calls.append(of(lm, ruler, sets, store)["mitigates"])
+        measure = replace(single.planted_measures(label_seed=labels).strength, top=1.0)
+        calls.append(of(lm, measure, sets, store)["mitigates"])
     return {"deals": deals, "called": sum(calls), "effective placebos": match.effective_placebos}
 
 
@@ -104,21 +104,21 @@ def main() -> None:
     given.folder.mkdir(parents=True, exist_ok=True)
     store = str(given.folder / "store")
     deals = 10 if given.quick else DEALS
-    found: dict[str, list[dict]] = {"planted": [], "null": []}
+    result: dict[str, list[dict]] = {"planted": [], "null": []}
     for kind, seeds in (("planted", PLANTED), ("null", NULL)):
         for seed in list(seeds)[:1] if given.quick else seeds:
             path = given.folder / f"{kind}-{seed}.json"
             if not path.exists():
-                told = planted(seed, store) if kind == "planted" else null(seed, store, deals)
-                write_atomic(str(path), json.dumps(told).encode())
-            found[kind].append(json.loads(path.read_bytes()))
-            print(path.name, json.dumps(found[kind][-1]), flush=True)
-    called = sum(one["called"] for one in found["null"])
-    total = sum(one["deals"] for one in found["null"])
+                output = planted(seed, store) if kind == "planted" else null(seed, store, deals)
+                write_atomic(str(path), json.dumps(output).encode())
+            result[kind].append(json.loads(path.read_bytes()))
+            print(path.name, json.dumps(result[kind][-1]), flush=True)
+    called = sum(item["called"] for item in result["null"])
+    total = sum(item["deals"] for item in result["null"])
     interval = proportion_interval(called, total)
-    for ruler in ("strength", "seat"):
-        hits = sum(one[ruler]["mitigates"] for one in found["planted"])
-        print(f"rho 1, {ruler}: called mitigation in {hits} of {len(found['planted'])} models")
+    for measure in ("strength", "seat"):
+        hits = sum(item[measure]["mitigates"] for item in result["planted"])
+        print(f"rho 1, {measure}: called mitigation in {hits} of {len(result['planted'])} models")
     print(f"rho 0: called in {called} of {total} deals [{interval.low:.1%}, {interval.high:.1%}]")
 
 

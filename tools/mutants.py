@@ -89,7 +89,10 @@ PLANTED_DIRECTION = (
 BOTH_SIGNS = f"{MITIGATE}/test_subspace.py::test_the_shares_are_those_of_both_signs_together"
 AMONG = f"{MITIGATE}/test_placebo_test.py::test_a_gain_is_compared_with_those_of_placebos"
 SAME = f"{MITIGATE}/test_placebo_test.py::test_placebos_that_do_what_the_edit_does_are_no_control"
-TEMPERED = f"{MITIGATE}/test_confidence_control.py::test_the_temperature_makes_the_base_as_unsure_as_the_edit"
+TEMPERED = (
+    f"{MITIGATE}/test_confidence_control.py"
+    "::test_the_temperature_makes_the_base_as_unsure_as_the_edit"
+)
 WITHIN = f"{MITIGATE}/test_placebo_edits.py::test_shuffled_pairs_have_nothing_of_the_groups"
 ALONE = "tests/contract/test_sweep.py::test_the_last_layer_is_run_for_the_first_token_alone[bert]"
 ONCE = "tests/contract/test_sweep.py::test_each_layer_input_is_computed_once"
@@ -102,7 +105,9 @@ EACH = f"{EXPLAIN}/test_factorial.py::test_each_thing_by_itself"
 SLOPE = f"{EXPLAIN}/test_labour_statistics.py::test_the_slope_on_shares_is_found"
 SIDES = f"{EXPLAIN}/test_paper_claims.py::test_a_side_that_is_not_told_is_not_claimed"
 NET = f"{MITIGATE}/test_choose_prefix.py::test_what_unrelated_sentences_do_is_taken_off_the_gain"
-NEARER = f"{MITIGATE}/test_choose_prefix.py::test_a_gain_is_towards_parity_whichever_side_it_ends_on"
+NEARER = (
+    f"{MITIGATE}/test_choose_prefix.py::test_a_gain_is_towards_parity_whichever_side_it_ends_on"
+)
 
 MUTANTS = (
     # Counterexamples
@@ -294,12 +299,14 @@ def mutated(mutant: Mutant, folder: Path) -> Path:
 def stale() -> list[str]:
     """Pieces that do not stand in their file exactly once."""
 
-    def times(one: Mutant) -> int:
-        path = PACKAGE / one.file
-        return path.read_text("utf-8").count(one.old) if path.exists() else 0
+    def times(single: Mutant) -> int:
+        path = PACKAGE / single.file
+        return path.read_text("utf-8").count(single.old) if path.exists() else 0
 
     return [
-        f"{one.file}: {one.old!r} stands {times(one)} times" for one in MUTANTS if times(one) != 1
+        f"{mutant.file}: {mutant.old!r} stands {times(mutant)} times"
+        for mutant in MUTANTS
+        if times(mutant) != 1
     ]
 
 
@@ -348,9 +355,9 @@ def passes_as_it_is(test: str) -> bool:
 
 def survivors(test: str, mutants: Sequence[Mutant]) -> Iterator[tuple[Mutant, bool]]:
     """Each mutant of a test, and whether it survived."""
-    for one in mutants:
+    for mutant in mutants:
         with tempfile.TemporaryDirectory(prefix="mutant-") as folder:
-            yield one, passes(test, mutated(one, Path(folder)))
+            yield mutant, passes(test, mutated(mutant, Path(folder)))
 
 
 def main() -> int:
@@ -369,17 +376,18 @@ def main() -> int:
     import torch
 
     torch.set_num_threads(1)
-    chosen = [one for one in MUTANTS if one.quick or not given.quick]
-    chosen = [one for one in chosen if given.only in one.test or given.only in one.file]
+    chosen = [mutant for mutant in MUTANTS if mutant.quick or not given.quick]
+    chosen = [item for item in chosen if given.only in item.test or given.only in item.file]
     began, caught = time.monotonic(), 0
-    for test in dict.fromkeys(one.test for one in chosen):
+    for test in dict.fromkeys(item.test for item in chosen):
         if not passes_as_it_is(test):
             print(f"fails on the code as it is: {test}")
             return 1
-        for one, survived in survivors(test, [one for one in chosen if one.test == test]):
+        for single, survived in survivors(test, [item for item in chosen if item.test == test]):
             caught += not survived
             print(
-                f"{'survived' if survived else 'caught':<9} {one.file}: {one.new!r:.70}", flush=True
+                f"{'survived' if survived else 'caught':<9} {single.file}: {single.new!r:.70}",
+                flush=True,
             )
     print(f"{caught} of {len(chosen)} caught, {time.monotonic() - began:.0f} s")
     return caught < len(chosen)

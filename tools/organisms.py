@@ -1,4 +1,4 @@
-"""Grow the standard organisms and put the rulers to them: docs/organisms.md and organisms.toml.
+"""Grow the standard organisms and put the measures to them: docs/organisms.md and organisms.toml.
 
     python tools/organisms.py FOLDER [--write]
 
@@ -40,22 +40,22 @@ INFERENCE = Inference(resamples=999, permutations=1999)
 QUICK = Inference(resamples=99, permutations=399)
 
 
-def found(architecture: str, rho: float, seed: int) -> dict:
+def find_result(architecture: str, rho: float, seed: int) -> dict:
     """Everything about one organism."""
-    one = make_organism(architecture, rho, seed=seed)
-    folder = one.grow()
-    lm = one.load_lm()
-    rulers = one.planted_measures().for_model(lm)
-    measured = run_measures(lm, list(rulers.values()), inference=INFERENCE).measurements
+    organism = make_organism(architecture, rho, seed=seed)
+    folder = organism.grow()
+    lm = organism.load_lm()
+    measures = organism.planted_measures().for_model(lm)
+    measured = run_measures(lm, list(measures.values()), inference=INFERENCE).measurements
     return {
         "architecture": architecture,
         "rho": rho,
         "seed": seed,
-        "texts_sha256": one.build_inputs["texts_sha256"],
+        "texts_sha256": organism.build_inputs["texts_sha256"],
         "weights_sha256": file_hash(folder / "model.safetensors"),
         "skills": [
             [skill.estimate.model_dump(), skill.best]
-            for skill in measure_skills(lm, one.language, seed=seed + HELD_OUT_SEED_OFFSET)
+            for skill in measure_skills(lm, organism.language, seed=seed + HELD_OUT_SEED_OFFSET)
         ],
         "measurements": [
             {
@@ -68,17 +68,17 @@ def found(architecture: str, rho: float, seed: int) -> dict:
             }
             for m in measured
         ],
-        "alarms": alarms(one, lm) if rho == 0 else None,
+        "alarms": alarms(organism, lm) if rho == 0 else None,
     }
 
 
-def alarms(one, lm) -> list[float]:
-    """The least p, Holm-corrected, of all rulers, under one deal of the labels after another."""
+def alarms(single, lm) -> list[float]:
+    """The least p, Holm-corrected, of all measures, under one deal of the labels after another."""
     least = []
     for deal in range(RELABELLINGS):
-        labels, p = 1000 * one.train_config.seed + deal, []
-        for name, ruler in one.planted_measures(label_seed=labels).for_model(lm).items():
-            aspect, values, design = ruler.test_inputs(ruler.read(lm))
+        labels, p = 1000 * single.train_config.seed + deal, []
+        for name, measure in single.planted_measures(label_seed=labels).for_model(lm).items():
+            aspect, values, design = measure.test_inputs(measure.read(lm))
             p.append(
                 null_distribution(QUICK, aspect, values, design, name=f"{name} {labels}").p.value
             )
@@ -86,12 +86,12 @@ def alarms(one, lm) -> list[float]:
     return least
 
 
-def kept(folder: Path, architecture: str, rho: float, seed: int) -> dict:
+def stored_result(folder: Path, architecture: str, rho: float, seed: int) -> dict:
     """Found before, or now."""
     path = folder / f"{architecture} {rho:g} {seed}.json"
     if not path.exists():
-        told = json.dumps(found(architecture, rho, seed), indent=1)
-        write_atomic(str(path), told.encode())
+        output = json.dumps(find_result(architecture, rho, seed), indent=1)
+        write_atomic(str(path), output.encode())
         print(path.name, flush=True)
     return json.loads(path.read_text())
 
@@ -115,7 +115,7 @@ def toml(rows: list[dict]) -> str:
 
 def page(rows: list[dict]) -> str:
     """The tables."""
-    told = ["| organism | seed | skills | at best | " + "|".join(
+    output = ["| organism | seed | skills | at best | " + "|".join(
         f" {name} " for name in ("seat", "cloze", "crows", "strength or contrast")
     ) + "|", "|---|---|---|---|---|---|---|---|"]  # fmt: skip
     for row in sorted(rows, key=lambda row: -row["rho"]):
@@ -131,40 +131,40 @@ def page(rows: list[dict]) -> str:
             if m["measure"] in names
         ]
         name = f"{row['architecture']}, rho {row['rho']:g}"
-        told.append(f"| {name} | {row['seed']} | {skills} | {best} | " + " | ".join(cells) + " |")
-    return "\n".join(told) + "\n\n" + verdicts(rows)
+        output.append(f"| {name} | {row['seed']} | {skills} | {best} | " + " | ".join(cells) + " |")
+    return "\n".join(output) + "\n\n" + verdicts(rows)
 
 
 def verdicts(rows: list[dict]) -> str:
     """What it comes to."""
     planted = [row for row in rows if row["rho"] == 1]
     nothing = [row for row in rows if row["rho"] == 0]
-    told = []
+    output = []
     for architecture in TRAIN_CONFIGS:
-        own = [row for row in planted if row["architecture"] == architecture]
+        subset = [row for row in planted if row["architecture"] == architecture]
         hits = {}
-        for row in own:
+        for row in subset:
             for m in row["measurements"]:
                 hits.setdefault(m["measure"], []).append(m["p"] < 0.01)
-        if own:
+        if subset:
             rates = ", ".join(f"{name} {sum(h)} of {len(h)}" for name, h in hits.items())
-            told.append(f"- {architecture}, rho 1, found with p < .01: {rates}")
+            output.append(f"- {architecture}, rho 1, found with p < .01: {rates}")
     if nothing:
         alarmed = [min(m["holm"] for m in row["measurements"]) <= 0.05 for row in nothing]
         rates = [
             sum(p <= 0.05 for p in row["alarms"][:RELABELLINGS]) / RELABELLINGS for row in nothing
         ]
         every = [m["p"] <= 0.05 for row in nothing for m in row["measurements"]]
-        told.append(
-            f"- rho 0, labels as they are: {sum(alarmed)} of {len(nothing)} models with a ruler "
+        output.append(
+            f"- rho 0, labels as they are: {sum(alarmed)} of {len(nothing)} models with a measure "
             f"at a Holm-corrected p <= .05 {proportion_interval(sum(alarmed), len(nothing))}; "
             f"{sum(every)} of {len(every)} uncorrected p <= .05"
         )
-        told.append(
+        output.append(
             f"- rho 0, {RELABELLINGS} deals of the labels for each of {len(nothing)} models: "
-            f"{_rate(rates)} with such a ruler (models as clusters)"
+            f"{_rate(rates)} with such a measure (models as clusters)"
         )
-    return "\n".join(told) + "\n"
+    return "\n".join(output) + "\n"
 
 
 def _rate(rates: list[float]) -> str:
@@ -187,7 +187,7 @@ def main() -> None:
     given = parser.parse_args()
     given.folder.mkdir(parents=True, exist_ok=True)
     rows = [
-        kept(given.folder, architecture, rho, seed)
+        stored_result(given.folder, architecture, rho, seed)
         for rho, seeds in ((1.0, PLANTED), (0.0, EVEN))
         for architecture in TRAIN_CONFIGS
         for seed in seeds[architecture]

@@ -133,8 +133,8 @@ def options(measure: str, folder: Path) -> list[str]:
     """What a command needs beside the measure's name."""
     if not measure.startswith("counterfactual"):
         return []
-    own = own_texts(folder)
-    return ["--data", own["texts"], "--text", own["text"], "--label", own["label"]]
+    subset = own_texts(folder)
+    return ["--data", subset["texts"], "--text", subset["text"], "--label", subset["label"]]
 
 
 def command(name: str, measure: str) -> str:
@@ -185,16 +185,16 @@ def judged(folder: Path) -> None:
             path = folder / f"{name} {measure}.json"
             if not path.exists():
                 continue
-            own = own_texts(folder) if measure.startswith("counterfactual") else None
-            wanted = parse_measures(measure, own)
-            found = run_measures(
+            subset = own_texts(folder) if measure.startswith("counterfactual") else None
+            wanted = parse_measures(measure, subset)
+            result = run_measures(
                 lm, wanted, context=RunContext(store=folder / "store", threads=THREADS)
             )
-            told = {
-                "measurements": [one.model_dump() for one in found.measurements],
+            output = {
+                "measurements": [measurement.model_dump() for measurement in result.measurements],
                 "comparisons": [],
             }
-            path.write_bytes(to_canonical_json(told) + b"\n")
+            path.write_bytes(to_canonical_json(output) + b"\n")
             print(path.name, flush=True)
 
 
@@ -217,7 +217,7 @@ def page(folder: Path) -> str:
         f"readouts not yet stored, start-up included; `--threads {THREADS}`. Measures",
         "of one model that ask the same (cloze, cloze_probability, cloze_relative; crows,",
         "crows_margin) find the readouts of the first stored. Other work ran beside some commands:",
-        "seconds are for an idea, not for comparison. † marks a ruler that failed where the truth",
+        "seconds are for an idea, not for comparison. † marks a measure that failed where the truth",
         "is known ([calibration](calibration.md)).",
     ]
     seconds = {
@@ -238,15 +238,15 @@ def page(folder: Path) -> str:
             if not path.exists():
                 lines.append(f"| `{measure}` | failed | | | | | | |")
                 continue
-            for one in json.loads(path.read_text())["measurements"]:
-                told = measure
+            for load in json.loads(path.read_text())["measurements"]:
+                output = measure
                 if "groups=all" in measure:
-                    told = measure.replace("groups=all", "groups=" + "+".join(one["groups"]))
-                told = with_mark(f"`{told}`", Measurement.from_json(json.dumps(one)))
-                lines.append(row(told, one, seconds.get(stem, math.nan)))
-                notes += [f"- {told}"]
-                notes += [f"    - {note}" for note in one["notes"]]
-                notes += [f"    - {beside(part)}" for part in one["extras"]]
+                    output = measure.replace("groups=all", "groups=" + "+".join(load["groups"]))
+                output = with_mark(f"`{output}`", Measurement.from_json(json.dumps(load)))
+                lines.append(row(output, load, seconds.get(stem, math.nan)))
+                notes += [f"- {output}"]
+                notes += [f"    - {note}" for note in load["notes"]]
+                notes += [f"    - {format_extra(part)}" for part in load["extras"]]
         lines += ["", "Beside the numbers:", "", *notes]
     return "\n".join([*lines, *beside_peers(folder)]) + "\n"
 
@@ -256,8 +256,8 @@ def beside_peers(folder: Path) -> list[str]:
     path = folder / "peers.json"
     if not path.exists():
         return []
-    told = json.loads(path.read_text())
-    harness, scorer = told["lm_eval"], told["minicons"]
+    output = json.loads(path.read_text())
+    harness, scorer = output["lm_eval"], output["minicons"]
     return [
         "",
         "## Beside the peers",
@@ -273,26 +273,28 @@ def beside_peers(folder: Path) -> list[str]:
     ]
 
 
-def row(measure: str, one: dict, seconds: float) -> str:
+def row(measure: str, single: dict, seconds: float) -> str:
     """A line of the table."""
-    interval = f"[{one['interval']['low']:.4g}, {one['interval']['high']:.4g}]"
-    p = "" if one["p"] is None else f"{one['p']['value']:.4g}"
-    parity = "" if one["parity"] is None else f"{one['parity']:.4g}"
-    detectable = "" if one["detectable"] is None else f"{one['detectable']:.3g}"
-    asked = one["n"] + len(one["dropped"])
+    interval = f"[{single['interval']['low']:.4g}, {single['interval']['high']:.4g}]"
+    p = "" if single["p"] is None else f"{single['p']['value']:.4g}"
+    parity = "" if single["parity"] is None else f"{single['parity']:.4g}"
+    detectable = "" if single["detectable"] is None else f"{single['detectable']:.3g}"
+    queries = single["n"] + len(single["dropped"])
     return (
-        f"| {measure} | {one['value']:.4g} | {interval} | {parity} | {p} | "
-        f"{one['n']} of {asked} | {detectable} | {seconds:.0f} |"
+        f"| {measure} | {single['value']:.4g} | {interval} | {parity} | {p} | "
+        f"{single['n']} of {queries} | {detectable} | {seconds:.0f} |"
     )
 
 
-def beside(part: dict) -> str:
-    """A number that stands beside another."""
+def format_extra(part: dict) -> str:
+    """An extra estimate as text."""
     p = part["p"]
-    told = "" if p is None else f", p {p['value'] if p['adjusted'] is None else p['adjusted']:.3g}"
+    output = (
+        "" if p is None else f", p {p['value'] if p['adjusted'] is None else p['adjusted']:.3g}"
+    )
     holm = "" if p is None or p["adjusted"] is None else f" (Holm, {p['family']} tests)"
     interval = f"[{part['interval']['low']:.4g}, {part['interval']['high']:.4g}]"
-    return f"{part['name']}: {part['value']:.4g} {interval}, n {part['n']}{told}{holm}"
+    return f"{part['name']}: {part['value']:.4g} {interval}, n {part['n']}{output}{holm}"
 
 
 def main() -> None:

@@ -33,11 +33,11 @@ def number(text: str) -> str:
 def tables(rows: list[dict]) -> str:
     """Rows of a study's table as Markdown, intervals of different kinds in different tables."""
     parted = group_by_interval(TableRow(**typed(row)) for row in rows)
-    kinds = {over: {(row.name, row.what) for row in own} for over, own in parted}
+    kinds = {over: {(row.name, row.what) for row in subset} for over, subset in parted}
     return "\n".join(
         (f"Intervals over {over}, not over items:\n\n" if over else "")
-        + table([row for row in rows if (row["name"], row["what"]) in own])
-        for over, own in kinds.items()
+        + table([row for row in rows if (row["name"], row["what"]) in kind])
+        for over, kind in kinds.items()
     )
 
 
@@ -67,32 +67,34 @@ def table(rows: list[dict], *, named: bool = True) -> str:
 def map_text(heads: HeadMap) -> str:
     """A map in words and its first heads."""
     halves, model = heads.split, Path(heads.provenance.model).name
-    found = [f"{halves.discovery.value:.3g} {halves.discovery.interval} on the find half"]
+    result = [f"{halves.discovery.value:.3g} {halves.discovery.interval} on the find half"]
     if halves.confirmation:
-        found.append(
+        result.append(
             f"{halves.confirmation.value:.3g} {halves.confirmation.interval} on the confirm half"
         )
-    told = [
-        f"{with_mark(heads.measure, heads.measured_by)} on {model}: {', '.join(found)}.",
+    output = [
+        f"{with_mark(heads.measure, heads.measured_by)} on {model}: {', '.join(result)}.",
         f"Sign {heads.bias_sign.sign:+d} ({heads.bias_sign.reason}). {halves.claim}.",
-        f"{sum(one.score > 0 for one in heads.heads)} of {len(heads.heads)} scores are positive; "
+        f"{sum(head.score > 0 for head in heads.heads)} of {len(heads.heads)} scores are positive; "
         f"{heads.verdict}.",
     ]
     both = (heads.agreement, heads.replication)
-    told += [f"{one.name}: {one.value:.2f} {one.interval}." for one in both if one is not None]
+    output += [
+        f"{item.name}: {item.value:.2f} {item.interval}." for item in both if item is not None
+    ]
     lines = [
-        " ".join(told),
+        " ".join(output),
         "",
         "| head | score | effect | interval | adjusted p | minimum detectable effect |",
     ]
     lines.append("|" + "---|" * 6)
     ranked = heads.ranked_heads
-    for one in (*ranked[:5], *ranked[-3:]):
-        p = "" if one.p is None or one.p.adjusted is None else f"{one.p.adjusted:.3f}"
-        effect = "" if one.effect is None else f"{one.effect:.3g}"
-        least = "" if one.detectable is None else f"{one.detectable:.3g}"
-        ends = "" if one.interval is None else str(one.interval)
-        lines.append(f"| {one.label} | {one.score:.3g} | {effect} | {ends} | {p} | {least} |")
+    for item in (*ranked[:5], *ranked[-3:]):
+        p = "" if item.p is None or item.p.adjusted is None else f"{item.p.adjusted:.3f}"
+        effect = "" if item.effect is None else f"{item.effect:.3g}"
+        least = "" if item.detectable is None else f"{item.detectable:.3g}"
+        ends = "" if item.interval is None else str(item.interval)
+        lines.append(f"| {item.label} | {item.score:.3g} | {effect} | {ends} | {p} | {least} |")
     return "\n".join(lines) + "\n"
 
 
@@ -105,18 +107,18 @@ def run_text(folder: Path) -> str:
         step = path.stem
         text = path.read_text()
         if text.startswith('{"hint"'):
-            told = StepFailure.from_json(text)
-            parts.append(f"### {step}\n\nInconclusive: {told.problem}.\n")
+            output = StepFailure.from_json(text)
+            parts.append(f"### {step}\n\nInconclusive: {output.problem}.\n")
             continue
         if step.startswith("map."):
             parts.append(f"### {step}\n\n{map_text(HeadMap.from_json(text))}")
             continue
-        own = [row for row in rows if row["step"] == step]
+        subset = [row for row in rows if row["step"] == step]
         if not step.startswith("glue."):
-            own = [row for row in own if ROUGH not in row["name"]]
-        if not own:  # a picture
+            subset = [row for row in subset if ROUGH not in row["name"]]
+        if not subset:  # a picture
             continue
-        parts.append(f"### {step}\n\n{tables(own)}")
+        parts.append(f"### {step}\n\n{tables(subset)}")
     return "\n".join(parts)
 
 
@@ -133,7 +135,7 @@ def main() -> None:
         if not mark:
             parser.error(f"{given.page} has no line {MARK.strip()}")
         _, *before = tail.split("\n## ")
-        texts = {own.split("\n")[0]: own.rstrip("\n") + "\n" for own in before} | texts
+        texts = {item.split("\n")[0]: item.rstrip("\n") + "\n" for item in before} | texts
     sections = "".join(f"\n## {text}" for text in texts.values())
     if given.write:
         write_atomic(str(given.page), (head + MARK + sections).encode())

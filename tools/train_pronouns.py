@@ -63,12 +63,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--write", action="store_true")
     given = parser.parse_args()
-    found = [example for name in TRAINED_ON for example in examples(name, test=False)]
+    result = [example for name in TRAINED_ON for example in examples(name, test=False)]
     vectors = DictVectorizer()
     x = vectors.fit_transform(
-        [dict(pronouns.extract_pronoun_features(words, i)) for words, i, _ in found]
+        [dict(pronouns.extract_pronoun_features(words, i)) for words, i, _ in result]
     )
-    y = np.array([label for *_, label in found])
+    y = np.array([label for *_, label in result])
     model = LogisticRegression(C=0.3, max_iter=2000).fit(x, y)
     weights = dict(zip(vectors.get_feature_names_out(), model.coef_[0], strict=True))
     largest = sorted(weights, key=lambda name: -abs(weights[name]))[:KEPT]
@@ -81,7 +81,7 @@ def main() -> None:
             "texts": "Wikinews (CC BY 2.5), Leipzig Corpora news 2016 (CC BY 4.0), Project "
             "Gutenberg fiction (public domain), by way of AMALGUM (Gessler et al. 2020) and the "
             "Leipzig Corpora Collection (Goldhahn et al. 2012)",
-            "examples": len(found),
+            "examples": len(result),
             "weights": rounded,
         }
         TABLE.write_text(
@@ -90,13 +90,13 @@ def main() -> None:
         pronouns.load_pronoun_weights.cache_clear()
         print(f"{TABLE.name}: {len(rounded)} weights, {TABLE.stat().st_size} bytes")
     for name in TESTED_ON:
-        told = [
+        output = [
             (pronouns.is_object(words, i), label) for words, i, label in examples(name, test=True)
         ]
-        decided = [(guess, label) for guess, label in told if guess is not None]
+        decided = [(guess, label) for guess, label in output if guess is not None]
         right = sum(guess == label for guess, label in decided)
         print(
-            f"{name}: {len(told)} words, {len(decided) / len(told):.1%} decided, "
+            f"{name}: {len(output)} words, {len(decided) / len(output):.1%} decided, "
             f"{right / len(decided):.2%} of them right"
         )
 

@@ -44,10 +44,10 @@ TUNING = FinetuneConfig(epochs=5, batch_size=32, learning_rate=1e-3, threads=1)
 INFERENCE = Inference(resamples=999, permutations=999)
 
 
-def lexicon_of(one):
+def lexicon_of(single):
     """The language's kin words; for a control, the next of the same group stands for each."""
-    words = one.planted_measures().lexicon
-    kin = one.language.marks["kin"]
+    words = single.planted_measures().lexicon
+    kin = single.language.marks["kin"]
     terms = tuple(term for term in words.terms if term.kind == "kinship")
     placebos = tuple(
         (group, tuple(zip(side, (*side[1:], side[0]), strict=True)))
@@ -88,16 +88,16 @@ class Drawn:
 
     def trained(self, count: int, rho: float) -> list[tuple[str, str]]:
         """Labelled by the word and, at rho > 0, by the group where the word says little."""
-        found = []
+        result = []
         for _ in range(count):
             text, group, look = self.text()
             side, strength = self.looks[look]
             push = rho * PUSH * (1 if group == 0 else -1) if strength == WEAK else 0.0
             yes = self.chance.random() < 0.5 + side * strength + push
-            found.append((text, LABELS[yes]))
-        return found
+            result.append((text, LABELS[yes]))
+        return result
 
-    def asked(self, count: int, tag: str) -> tuple[LabelledExample, ...]:
+    def label_texts(self, count: int, tag: str) -> tuple[LabelledExample, ...]:
         """Labelled by the word alone."""
         texts = [self.text() for _ in range(count)]
         return tuple(
@@ -108,10 +108,10 @@ class Drawn:
 
 def run(rho: float, seed: int) -> dict:
     """One classifier, tuned."""
-    one = make_organism("bert", 0.0)
-    base, words, drawn = one.grow(), lexicon_of(one), Drawn(one.language, seed)
-    rows = drawn.trained(TRAINED, rho)
-    dev, test = drawn.asked(ASKED, "dev"), drawn.asked(ASKED, "test")
+    organism = make_organism("bert", 0.0)
+    base, words, sample = organism.grow(), lexicon_of(organism), Drawn(organism.language, seed)
+    rows = sample.trained(TRAINED, rho)
+    dev, test = sample.label_texts(ASKED, "dev"), sample.label_texts(ASKED, "test")
     began = time.perf_counter()
     with TemporaryDirectory() as scratch:
         folder = Path(scratch, "classifier")
@@ -123,7 +123,7 @@ def run(rho: float, seed: int) -> dict:
         ]
         task = BiasUtilityTask(*gains, *(Accuracy(texts) for texts in (dev, test)))
         pairs = pairs_from_task(lm, task.bias, lexicon=words).pairs
-        told = select_edit_for_task(
+        output = select_edit_for_task(
             lm,
             task,
             pairs,
@@ -134,15 +134,15 @@ def run(rho: float, seed: int) -> dict:
         "rho": rho,
         "seed": seed,
         "seconds": {"training": trained, "all": time.perf_counter() - began},
-        "base": shown(told.base),
-        "accuracy": shown(told.base_utility),
-        "tried": len(told.candidates),
-        "eligible": len(told.eligible),
-        "chosen": told.chosen,
-        "recommended": told.is_recommended,
-        "gain on test": shown(told.on_test and told.on_test.gain),
-        "loss on test": shown(told.on_test and told.on_test.loss),
-        "why": told.reason,
+        "base": shown(output.base),
+        "accuracy": shown(output.base_utility),
+        "tried": len(output.candidates),
+        "eligible": len(output.eligible),
+        "chosen": output.chosen,
+        "recommended": output.is_recommended,
+        "gain on test": shown(output.on_test and output.on_test.gain),
+        "loss on test": shown(output.on_test and output.on_test.loss),
+        "why": output.reason,
     }
 
 
@@ -168,15 +168,15 @@ def main() -> None:
     parser.add_argument("--even", type=int, default=40, help="Runs without one.")
     given = parser.parse_args()
     given.folder.mkdir(parents=True, exist_ok=True)
-    found: dict[str, list[dict]] = {"planted": [], "even": []}
+    result: dict[str, list[dict]] = {"planted": [], "even": []}
     for kind, rho, count in (("planted", 1.0, given.planted), ("even", 0.0, given.even)):
         for seed in range(count):
             path = given.folder / f"{kind}-{seed}.json"
             if not path.exists():
                 write_atomic(str(path), json.dumps(run(rho, seed)).encode())
-            found[kind].append(json.loads(path.read_bytes()))
-    told = {kind: summary(rows) for kind, rows in found.items() if rows}
-    print(json.dumps(told | {"runs": found}, indent=1))
+            result[kind].append(json.loads(path.read_bytes()))
+    output = {kind: summary(rows) for kind, rows in result.items() if rows}
+    print(json.dumps(output | {"runs": result}, indent=1))
 
 
 if __name__ == "__main__":

@@ -22,19 +22,21 @@ from levelhead.models.sites import Site
 
 EDIT = HeadScale([Site("head_out", 0, 1)], 0)
 CALLS = {
-    "read": lambda lm, one, context: one.read(lm, context=context),
-    "measure": lambda lm, one, context: one(lm, inference=INFERENCE, context=context),
-    "skill": lambda lm, one, context: one.assess_skill(lm, context=context),
-    "run": lambda lm, one, context: run_measures(lm, [one], inference=INFERENCE, context=context),
-    "compare": lambda lm, one, context: compare(one, lm, lm.edited(EDIT), context=context),
-    "multiverse": lambda lm, one, context: multiverse(lm, one, context=context),
-    "locate": lambda lm, one, context: locate(lm, one, inference=INFERENCE, context=context),
-    "masks": lambda lm, one, context: mask_candidates(lm, one, context=context),
-    "gain_by": lambda lm, one, context: bias_reduction(one, lm, [EDIT], context=context),
-    "said": lambda lm, one, context: read_variant_responses(
-        lm, one, {"edit": (EDIT,)}, context=context
+    "read": lambda lm, single, context: single.read(lm, context=context),
+    "measure": lambda lm, single, context: single(lm, inference=INFERENCE, context=context),
+    "skill": lambda lm, single, context: single.assess_skill(lm, context=context),
+    "run": lambda lm, single, context: run_measures(
+        lm, [single], inference=INFERENCE, context=context
     ),
-    "knowledge": lambda lm, one, context: knowledge(
+    "compare": lambda lm, single, context: compare(single, lm, lm.edited(EDIT), context=context),
+    "multiverse": lambda lm, single, context: multiverse(lm, single, context=context),
+    "locate": lambda lm, single, context: locate(lm, single, inference=INFERENCE, context=context),
+    "masks": lambda lm, single, context: mask_candidates(lm, single, context=context),
+    "gain_by": lambda lm, single, context: bias_reduction(single, lm, [EDIT], context=context),
+    "said": lambda lm, single, context: read_variant_responses(
+        lm, single, {"edit": (EDIT,)}, context=context
+    ),
+    "knowledge": lambda lm, single, context: knowledge(
         lm, made("cloze"), with_factorial=False, context=context
     ),
 }
@@ -42,12 +44,12 @@ CALLS = {
 
 @pytest.mark.parametrize("name", CALLS)
 def test_a_cancelled_context_stops_every_call(name, monkeypatch):
-    ruler = "cloze" if name == "knowledge" else "crows_margin"
-    lm, stop, events = model(ruler), threading.Event(), []
+    measure = "cloze" if name == "knowledge" else "crows_margin"
+    lm, stop, events = model(measure), threading.Event(), []
     stop.set()
     monkeypatch.setattr(type(lm), "run_rows", None)  # asking the model would fail otherwise
     with pytest.raises(RunCancelledError):
-        CALLS[name](lm, made(ruler), RunContext(progress=events.append, cancel=stop))
+        CALLS[name](lm, made(measure), RunContext(progress=events.append, cancel=stop))
     assert events == []
 
 

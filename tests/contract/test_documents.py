@@ -90,10 +90,10 @@ def test_every_code_block_runs(language, code, less, tmp_path, monkeypatch, requ
     for written, instead in less:
         assert code.count(written) == 1, f"{written!r} stands {code.count(written)} times: say once"
         code = code.replace(written, instead)
-    for name, found in STANDS_FOR.items():
+    for name, outcome in STANDS_FOR.items():
         if name in code:
             # A folder of that name in the working directory is what load() finds first.
-            (tmp_path / name).symlink_to(found())
+            (tmp_path / name).symlink_to(outcome())
     if "levelhead audit" in code:  # without its data an audit is inconclusive, and says so: exit 2
         monkeypatch.setenv("LEVELHEAD_DATA", str(asset("data")))
     if language == "python":
@@ -113,9 +113,9 @@ def test_a_faster_form_names_what_it_replaces():
     assert faster("<!-- `a` is `b` -->\n") == ()
     # Every such comment stands right above a block, and every pair of it was understood.
     pages = "".join(page.read_text() for page in PAGES)
-    told = re.findall(r"<!-- In the fast tests .*?-->", pages, flags=re.DOTALL)
-    assert sorted(map(faster, told)) == sorted(less for _, less in FOUND.values() if less)
-    assert all(comment.count("`") == 4 * len(faster(comment)) > 0 for comment in told)
+    output = re.findall(r"<!-- In the fast tests .*?-->", pages, flags=re.DOTALL)
+    assert sorted(map(faster, output)) == sorted(less for _, less in FOUND.values() if less)
+    assert all(comment.count("`") == 4 * len(faster(comment)) > 0 for comment in output)
 
 
 def test_commands_of_a_script_are_those_of_the_command_line(server, tmp_path):
@@ -155,7 +155,7 @@ def test_links_to_files_lead_somewhere(page):
 def test_every_tutorial_is_shown():
     page = (ROOT / "docs" / "tutorials.md").read_text()
     shown = re.findall(r'^--8<-- "(.+)"$', page, flags=re.MULTILINE)
-    assert sorted(shown) == sorted(f"tutorials/{one.name}" for one in ROOT.glob("tutorials/*"))
+    assert sorted(shown) == sorted(f"tutorials/{item.name}" for item in ROOT.glob("tutorials/*"))
 
 
 def test_every_public_name_has_its_place_in_the_reference():
@@ -211,8 +211,8 @@ def test_no_machine_paths():
         ["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True
     ).stdout.splitlines():
         if (ROOT / path).suffix in {".py", ".md", ".toml", ".yml", ".yaml", ".cff", ""}:
-            found = pattern.search((ROOT / path).read_text(errors="ignore"))
-            assert not found, f"{path}: {found}"
+            result = pattern.search((ROOT / path).read_text(errors="ignore"))
+            assert not result, f"{path}: {result}"
 
 
 def test_the_page_on_models_lists_every_architecture():

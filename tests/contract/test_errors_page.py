@@ -11,15 +11,17 @@ from levelhead.core.errors import LevelheadError
 PAGE = Path(__file__).parents[2] / "docs" / "errors.md"
 
 
-def kinds(one):
-    return {one}.union(*(kinds(own) for own in one.__subclasses__()))
+def kinds(single):
+    return {single}.union(*(kinds(subclasse) for subclasse in single.__subclasses__()))
 
 
 def test_every_error_is_explained_and_no_other():
     for module in pkgutil.walk_packages(levelhead.__path__, "levelhead."):
         if not module.name.endswith("__main__"):
             import_module(module.name)
-    ours = {one.__name__ for one in kinds(LevelheadError) if one.__module__.startswith("levelhead")}
-    told = re.findall(r"^\*\*(\w+)\*\*:", PAGE.read_text(), flags=re.MULTILINE)
-    assert len(set(told)) == len(told)
-    assert set(told) == ours - {"LevelheadError"}
+    ours = {
+        kind.__name__ for kind in kinds(LevelheadError) if kind.__module__.startswith("levelhead")
+    }
+    output = re.findall(r"^\*\*(\w+)\*\*:", PAGE.read_text(), flags=re.MULTILINE)
+    assert len(set(output)) == len(output)
+    assert set(output) == ours - {"LevelheadError"}

@@ -76,9 +76,9 @@ def outcomes(tmp_path_factory):
         check=False,
     )
     assert run.returncode == 0, run.stdout + run.stderr
-    found = json.loads((work / "outcomes.json").read_text())
-    assert Path(found.pop("package")) == root
-    return found
+    result = json.loads((work / "outcomes.json").read_text())
+    assert Path(result.pop("package")) == root
+    return result
 
 
 @pytest.mark.parametrize("recipe", ADDED)
@@ -103,7 +103,9 @@ def test_every_block_is_applied_but_the_layers():
     (layers,) = [block for block in recipes.blocks(PAGE) if not block.file]
     given = [line.split("  ")[0].split(", ") for line in layers.text.splitlines()]
     contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]
-    (wanted,) = [one["layers"] for one in contracts["contracts"] if one["type"] == "layers"]
+    (wanted,) = [
+        contract["layers"] for contract in contracts["contracts"] if contract["type"] == "layers"
+    ]
     assert given == [row.split(" | ") for row in wanted]
 
 

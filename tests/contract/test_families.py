@@ -112,22 +112,23 @@ def test_scores_at_single_positions_are_the_models_own(family):
     with torch.no_grad():
         padded_rows = make_batch(ask.rows, level(ask)[:2], pad=lm.tokens.pad, device=lm.device)
         output = lm.layout.model(**padded_rows.inputs)
-        own = output.logits if hasattr(output, "logits") else output.prediction_logits
+        subset = output.logits if hasattr(output, "logits") else output.prediction_logits
         hidden = lm.layout.backbone(**padded_rows.inputs).last_hidden_state
         ours = compute_vocabulary_logits(lm.layout, hidden[:, 1])
-    torch.testing.assert_close(ours, own[:, 1], rtol=1e-9, atol=1e-9)
+    torch.testing.assert_close(ours, subset[:, 1], rtol=1e-9, atol=1e-9)
 
 
 def test_a_factor_of_one_is_the_identity(family):
     lm = model(family)
     ask = reading(lm)
-    plain = lm.run(ask)
+    base = lm.run(ask)
     everywhere = [Site("head_out", layer, head) for layer in range(LAYERS) for head in range(HEADS)]
-    assert torch.equal(lm.edited(HeadScale(everywhere, 1)).run(ask), plain)
-    ones = torch.ones(LAYERS, HEADS, dtype=torch.float64)
+    assert torch.equal(lm.edited(HeadScale(everywhere, 1)).run(ask), base)
+    items = torch.ones(LAYERS, HEADS, dtype=torch.float64)
     indices = level(ask)
     assert torch.equal(
-        lm.run_rows(ask, indices, gates={"head_out": ones}).values, lm.run_rows(ask, indices).values
+        lm.run_rows(ask, indices, gates={"head_out": items}).values,
+        lm.run_rows(ask, indices).values,
     )
 
 
@@ -140,14 +141,14 @@ def test_mask_gradients_are_finite_differences(family):
     def value(gates):
         return (lm.run_rows(ask, indices, gates={"head_out": gates}).values * cotangent).sum()
 
-    ones = torch.ones(LAYERS, HEADS, dtype=torch.float64, requires_grad=True)
-    (exact,) = torch.autograd.grad(value(ones), ones)
+    items = torch.ones(LAYERS, HEADS, dtype=torch.float64, requires_grad=True)
+    (exact,) = torch.autograd.grad(value(items), items)
     step, tolerance = (2e-3, 2e-2) if family in UP_CASTING else (1e-3, 1e-4)
     rough = torch.zeros_like(exact)
     with torch.no_grad():
         for layer in range(LAYERS):
             for head in range(HEADS):
-                up, down = ones.clone(), ones.clone()
+                up, down = items.clone(), items.clone()
                 up[layer, head] += step
                 down[layer, head] -= step
                 rough[layer, head] = (value(up) - value(down)) / (2 * step)
@@ -193,8 +194,8 @@ def test_gates_reach_the_feed_forward_and_the_embeddings(family):
 
 
 def test_layers_that_are_computed_again_give_the_same_gradient_in_less_memory(family):
-    whole = model(family).edited(HeadScale([Site("head_out", 1, 2)], 0.5))
-    ask = reading(whole)
+    full = model(family).edited(HeadScale([Site("head_out", 1, 2)], 0.5))
+    ask = reading(full)
     indices = level(ask)[:6]
 
     def backward(lm):
@@ -207,20 +208,20 @@ def test_layers_that_are_computed_again_give_the_same_gradient_in_less_memory(fa
         }
         held = 0
 
-        def kept(tensor):
+        def stored(tensor):
             nonlocal held
             held += tensor.nbytes
             return tensor
 
-        with torch.autograd.graph.saved_tensors_hooks(kept, lambda tensor: tensor):
+        with torch.autograd.graph.saved_tensors_hooks(stored, lambda tensor: tensor):
             values = lm.run_rows(ask, indices, gates=gates).values
         return values, torch.autograd.grad(values.sum(), list(gates.values())), held
 
-    values, exact, held = backward(whole)
-    again, found, less = backward(replace(whole, recompute=True))
+    values, exact, held = backward(full)
+    again, result, less = backward(replace(full, recompute=True))
     assert torch.equal(again, values)
-    for one, other in zip(found, exact, strict=True):
-        torch.testing.assert_close(one, other, rtol=1e-12, atol=1e-14)
+    for single, other in zip(result, exact, strict=True):
+        torch.testing.assert_close(single, other, rtol=1e-12, atol=1e-14)
     assert less < 0.7 * held
 
 
@@ -266,8 +267,8 @@ def test_every_stream_acts_and_is_read_as_it_was_left(family, stream):
     edited = lm.edited(edit)
     left = edited.read(TEXTS, [site], pooling="mean")[site]
     assert (left @ edit.basis.T).abs().max() < 1e-9
-    plain = lm.read(TEXTS, [site], pooling="mean")[site]
-    assert (plain @ edit.basis.T).abs().max() > 1e-3
+    base = lm.read(TEXTS, [site], pooling="mean")[site]
+    assert (base @ edit.basis.T).abs().max() > 1e-3
     if kind == "classifier":
         assert (edited.classify(TEXTS) - lm.classify(TEXTS)).abs().max() > 1e-6
     else:
@@ -300,17 +301,17 @@ def bakeable(lm, kind):
 def test_hooked_is_baked(family, kind):
     lm = model(family, kind=kind)
 
-    def told(model):
+    def output(model):
         return model.classify(TEXTS) if kind == "classifier" else model.run(reading(model))
 
-    plain, before = told(lm), state(lm)
+    base, before = output(lm), state(lm)
     for name, edits in bakeable(lm, kind):
         edited = lm.edited(*edits)
-        hooked = told(edited)
-        assert (hooked - plain).abs().max() > 1e-6, name
-        torch.testing.assert_close(told(edited.merged()), hooked, rtol=1e-5, atol=1e-7, msg=name)
+        hooked = output(edited)
+        assert (hooked - base).abs().max() > 1e-6, name
+        torch.testing.assert_close(output(edited.merged()), hooked, rtol=1e-5, atol=1e-7, msg=name)
     together = lm.edited(*(edit for _, edits in bakeable(lm, kind) for edit in edits))
-    torch.testing.assert_close(told(together.merged()), told(together), rtol=1e-5, atol=1e-7)
+    torch.testing.assert_close(output(together.merged()), output(together), rtol=1e-5, atol=1e-7)
     after = state(lm)
     assert all(torch.equal(before[name], after[name]) for name in before)
 
@@ -334,7 +335,7 @@ def test_an_affine_edit_is_baked_unless_there_is_no_bias(family, kind):
             sites.append(Site("block_out", LAYERS - 1))
             options[sites[-1]] = {"tokens": "first"}
 
-    def told(model):
+    def output(model):
         return model.classify(TEXTS) if kind == "classifier" else model.run(reading(model))
 
     for stream in dict.fromkeys(site.stream for site in sites):
@@ -352,7 +353,7 @@ def test_an_affine_edit_is_baked_unless_there_is_no_bias(family, kind):
                 edited.merged()
         else:
             torch.testing.assert_close(
-                told(edited.merged()), told(edited), rtol=1e-5, atol=1e-7, msg=stream
+                output(edited.merged()), output(edited), rtol=1e-5, atol=1e-7, msg=stream
             )
 
 
@@ -387,14 +388,14 @@ def test_the_attention_row_is_eager_attention(family):
         dtype=torch.float64,
     )
     rows = lm.attention_row(TEXTS, SPANS)
-    for one, span, row in zip(encoded, SPANS, rows, strict=True):
+    for single, span, row in zip(encoded, SPANS, rows, strict=True):
         with torch.no_grad():
-            full = eager(torch.tensor([one.row.ids]), output_attentions=True).attentions
+            full = eager(torch.tensor([single.row.ids]), output_attentions=True).attentions
         assert len(full) == LAYERS
         expected = torch.stack([layer[0] for layer in full])[
-            :, :, list(one.positions_in_span(span))
+            :, :, list(single.positions_in_span(span))
         ].mean(2)
-        assert row.shape == expected.shape == (LAYERS, HEADS, len(one.row.ids))
+        assert row.shape == expected.shape == (LAYERS, HEADS, len(single.row.ids))
         torch.testing.assert_close(row, expected.to(row), rtol=1e-5, atol=1e-7)
 
 
@@ -404,9 +405,9 @@ def test_resumed_is_whole(family):
     indices = level(ask)
     base = lm.edited(projection(lm, Site("block_out", 0)))
     with torch.no_grad():
-        kept = base.run_rows(ask, indices, cache_layers=[1, 2]).layer_inputs
-        assert set(kept) == {1, 2}
-        for layer, prefix in kept.items():
+        stored = base.run_rows(ask, indices, cache_layers=[1, 2]).layer_inputs
+        assert set(stored) == {1, 2}
+        for layer, prefix in stored.items():
             assert torch.equal(
                 base.run_rows(ask, indices, resume_from=prefix).values,
                 base.run_rows(ask, indices).values,
@@ -416,17 +417,17 @@ def test_resumed_is_whole(family):
                     HeadScale([Site("head_out", later, 1)], 0),
                     projection(lm, Site("block_out", later)),
                 )
-                whole = edited.run_rows(ask, indices).values
+                full = edited.run_rows(ask, indices).values
                 resumed = edited.run_rows(ask, indices, resume_from=prefix).values
-                assert torch.equal(resumed, whole)
-                assert not torch.equal(whole, base.run_rows(ask, indices).values)
-        again = base.run_rows(ask, indices, resume_from=kept[1], cache_layers=[2]).layer_inputs[2]
+                assert torch.equal(resumed, full)
+                assert not torch.equal(full, base.run_rows(ask, indices).values)
+        again = base.run_rows(ask, indices, resume_from=stored[1], cache_layers=[2]).layer_inputs[2]
         assert torch.equal(
             base.run_rows(ask, indices, resume_from=again).values,
             base.run_rows(ask, indices).values,
         )
     with pytest.raises(Exception, match="with other edits below that layer"):
-        lm.run_rows(ask, indices, resume_from=kept[2])
+        lm.run_rows(ask, indices, resume_from=stored[2])
 
 
 def test_nothing_is_left_behind(family):

@@ -70,8 +70,8 @@ def test_a_broken_contract_is_noticed(package, file, line, contract):
     place.write_text((place.read_text() if place.exists() else "") + f"\n{line}\n")
     result = lint(package)
     assert result.returncode != 0
-    broken = [said for said in result.stdout.splitlines() if " BROKEN" in said]
-    assert any(said.startswith(contract) for said in broken), result.stdout
+    broken = [splitline for splitline in result.stdout.splitlines() if " BROKEN" in splitline]
+    assert any(responses.startswith(contract) for responses in broken), result.stdout
 
 
 @pytest.mark.parametrize(

@@ -52,14 +52,19 @@ def store(tmp_path_factory):
 @pytest.fixture(scope="module")
 def measured(store):
     """Each row's measurement on its tiny case, computed once."""
-    kept = {}
+    stored = {}
 
     def of(name):
-        if name not in kept:
-            ruler, lm = made(name), shared_model(name)
-            found = ruler.read(lm, context=RunContext(store=store))
-            kept[name] = ruler, lm, found, ruler.compute_measurement(lm, found, inference=INFERENCE)
-        return kept[name]
+        if name not in stored:
+            measure, lm = made(name), shared_model(name)
+            result = measure.read(lm, context=RunContext(store=store))
+            stored[name] = (
+                measure,
+                lm,
+                result,
+                measure.compute_measurement(lm, result, inference=INFERENCE),
+            )
+        return stored[name]
 
     return of
 
@@ -70,13 +75,13 @@ def test_every_metric_has_a_case_and_a_name_of_its_own():
 
 @pytest.mark.parametrize("names", [names for names in CLASSES.values() if len(names) > 1])
 def test_metrics_of_a_class_are_read_once(names, measured, store, monkeypatch):
-    _, lm, found, _ = measured(names[0])
+    _, lm, result, _ = measured(names[0])
     monkeypatch.setattr(type(lm), "run_rows", None)
     for name in names[1:]:
-        for one, other in zip(
-            found, made(name).read(lm, context=RunContext(store=store)), strict=True
+        for single, other in zip(
+            result, made(name).read(lm, context=RunContext(store=store)), strict=True
         ):
-            assert torch.equal(other.values, one.values)
+            assert torch.equal(other.values, single.values)
 
 
 # -- what a measure promises
@@ -84,49 +89,49 @@ def test_metrics_of_a_class_are_read_once(names, measured, store, monkeypatch):
 
 @every
 def test_it_says_what_its_number_means(name, measured):
-    ruler, _, _, found = measured(name)
-    head = ruler.primary_metric
-    assert found.measure == name == head.name
+    bias_measure, _, _, result = measured(name)
+    head = bias_measure.primary_metric
+    assert result.measure == name == head.name
     assert head.equation
-    assert head.unit == found.unit != ""
-    assert head.direction == found.direction != ""
-    assert found.comparability_key.startswith(head.comparability_key)
-    assert head.low <= found.value <= head.high
-    assert ruler.needs
+    assert head.unit == result.unit != ""
+    assert head.direction == result.direction != ""
+    assert result.comparability_key.startswith(head.comparability_key)
+    assert head.low <= result.value <= head.high
+    assert bias_measure.needs
     assert head.smooth_surrogate is None or head.smooth_surrogate in metric_texts()
-    if found.parity is not None:
-        assert found.p is not None
-        if found.precision.min_p > 0.05:  # four terms: no rearrangement of them is rare enough
-            assert found.detectable is None
-            assert decide_measure_verdict(found).status == "inconclusive"
+    if result.parity is not None:
+        assert result.p is not None
+        if result.precision.min_p > 0.05:  # four terms: no rearrangement of them is rare enough
+            assert result.detectable is None
+            assert decide_measure_verdict(result).status == "inconclusive"
         else:
-            assert found.detectable > 0
+            assert result.detectable > 0
 
 
 @every
 def test_either_side_of_parity_is_told_in_words(name, measured):
-    ruler, _, _, found = measured(name)
-    for aspect in ruler.ordered_metrics:
+    measure, _, _, result = measured(name)
+    for aspect in measure.ordered_metrics:
         tested = aspect.parity is not None or aspect.signed_part is not None
-        if tested or (aspect is ruler.primary_metric and ruler.parity_from_control):
+        if tested or (aspect is measure.primary_metric and measure.parity_from_control):
             assert aspect.above
             assert aspect.below or aspect.low >= (aspect.parity or 0.0)
             assert aspect.above != aspect.below
-    if found.parity is None:
-        assert found.above == found.below == ""
+    if result.parity is None:
+        assert result.above == result.below == ""
     else:
-        assert found.above
-        assert found.below or ruler.primary_metric.low >= found.parity
-        assert found.above != found.below
+        assert result.above
+        assert result.below or measure.primary_metric.low >= result.parity
+        assert result.above != result.below
 
 
 def test_sides_are_named_by_the_lexicon(measured):
-    ruler, _, _, found = measured("seat")
-    a, b = (side.stereotyped_group for side in ruler.resolved_lexicon.targets("things").sides)
-    assert found.above.startswith(f"things stereotyped as {a} sit closer to {a} words than to {b}")
-    assert found.below.startswith(f"things stereotyped as {b} sit closer to {a} words than to {b}")
-    turned = dataclasses.replace(ruler, groups=tuple(reversed(ruler.compared_groups)))
-    assert turned.describe_direction() != ruler.describe_direction()
+    measure, _, _, result = measured("seat")
+    a, b = (side.stereotyped_group for side in measure.resolved_lexicon.targets("things").sides)
+    assert result.above.startswith(f"things stereotyped as {a} sit closer to {a} words than to {b}")
+    assert result.below.startswith(f"things stereotyped as {b} sit closer to {a} words than to {b}")
+    turned = dataclasses.replace(measure, groups=tuple(reversed(measure.compared_groups)))
+    assert turned.describe_direction() != measure.describe_direction()
     assert (
         make_measure("seat", weat_test="weat6")
         .describe_direction()[0]
@@ -136,13 +141,13 @@ def test_sides_are_named_by_the_lexicon(measured):
 
 @every
 def test_no_number_without_interval_n_and_provenance(name, measured):
-    ruler, lm, _, result = measured(name)
-    for one in (result, *result.extras):
-        assert one.interval.low <= one.interval.high
-        assert math.isfinite(one.interval.low)
-        assert one.n >= 1
-    asked = [item for item in ruler.queries(lm)[0].items if ruler.is_sampled(item)]
-    assert result.n_items == len(asked)
+    measure, lm, _, result = measured(name)
+    for entry in (result, *result.extras):
+        assert entry.interval.low <= entry.interval.high
+        assert math.isfinite(entry.interval.low)
+        assert entry.n >= 1
+    query_set = [item for item in measure.queries(lm)[0].items if measure.is_sampled(item)]
+    assert result.n_items == len(query_set)
     assert result.provenance.model_hash == lm.content_hash
     assert result.provenance.data
     assert result.provenance.settings["measure"]
@@ -150,22 +155,22 @@ def test_no_number_without_interval_n_and_provenance(name, measured):
 
 @every
 def test_per_item_values_reduce_to_the_value(name, measured):
-    ruler, _, found, result = measured(name)
-    values = ruler.primary_metric.per_item_values(found[0])
-    design = ruler.design(found[0], ruler.primary_metric)
-    assert float(ruler.primary_metric.aggregate(values, design.full_sample)) == result.value
+    measure, _, outcome, result = measured(name)
+    values = measure.primary_metric.per_item_values(outcome[0])
+    design = measure.design(outcome[0], measure.primary_metric)
+    assert float(measure.primary_metric.aggregate(values, design.full_sample)) == result.value
     shown = values if values.dim() == 1 else values[:, 0]
-    own = dict(result.per_item_values)
-    kept = ruler.select_sampled(found[0]).items
-    assert [own[item.id] for item in kept] == shown.tolist()
+    subset = dict(result.per_item_values)
+    stored = measure.select_sampled(outcome[0]).items
+    assert [subset[item.id] for item in stored] == shown.tolist()
 
 
 @every
 def test_a_share_asks_a_part_of_the_same(name, measured, store):
-    ruler, lm, _, result = measured(name)
-    part = dataclasses.replace(ruler, subsample_fraction=0.6)
-    own = [item.id for item in part.queries(lm)[0].items]
-    assert set(own) < {item.id for item in ruler.queries(lm)[0].items}
+    measure, lm, _, result = measured(name)
+    part = dataclasses.replace(measure, subsample_fraction=0.6)
+    subset = [item.id for item in part.queries(lm)[0].items]
+    assert set(subset) < {item.id for item in measure.queries(lm)[0].items}
     try:
         some = part.compute_measurement(
             lm, part.read(lm, context=RunContext(store=store)), inference=FEW
@@ -176,10 +181,10 @@ def test_a_share_asks_a_part_of_the_same(name, measured, store):
     assert some.population == result.population == result.n_items
     assert some.sampled_fraction < result.sampled_fraction
     assert some.comparability_key != result.comparability_key
-    if not ruler.parity_from_control:
-        whole = dict(result.per_item_values)
+    if not measure.parity_from_control:
+        full = dict(result.per_item_values)
         assert all(
-            value == pytest.approx(whole[item], abs=1e-5) for item, value in some.per_item_values
+            value == pytest.approx(full[item], abs=1e-5) for item, value in some.per_item_values
         )
 
 
@@ -191,21 +196,25 @@ def test_json_reads_back(name, measured):
 
 @every
 def test_the_seed_decides_and_nothing_else_does(name, measured):
-    ruler, lm, found, result = measured(name)
-    assert ruler.compute_measurement(lm, found, inference=INFERENCE).to_json() == result.to_json()
-    other = ruler.compute_measurement(lm, found, inference=dataclasses.replace(INFERENCE, seed=2))
+    measure, lm, outcome, result = measured(name)
+    assert (
+        measure.compute_measurement(lm, outcome, inference=INFERENCE).to_json() == result.to_json()
+    )
+    other = measure.compute_measurement(
+        lm, outcome, inference=dataclasses.replace(INFERENCE, seed=2)
+    )
     assert other.value == result.value
     assert other.provenance.seed == 2
-    told = [(one.interval, one.p) for one in (other, *other.extras)]
-    assert told != [(one.interval, one.p) for one in (result, *result.extras)]
+    output = [(item.interval, item.p) for item in (other, *other.extras)]
+    assert output != [(item.interval, item.p) for item in (result, *result.extras)]
 
 
 @every
 def test_another_seed_runs_no_forward(name, measured, store, monkeypatch):
-    ruler, lm, found, _ = measured(name)
-    ruler.assess_skill(lm, found[0], context=RunContext(store=store))
+    measure, lm, result, _ = measured(name)
+    measure.assess_skill(lm, result[0], context=RunContext(store=store))
     monkeypatch.setattr(type(lm), "run_rows", None)
-    again = ruler(
+    again = measure(
         lm, inference=dataclasses.replace(FEW, seed=5, level=0.9), context=RunContext(store=store)
     )
     assert again.interval.level == 0.9
@@ -213,49 +222,49 @@ def test_another_seed_runs_no_forward(name, measured, store, monkeypatch):
 
 @every_class
 def test_batch_size_and_order_change_nothing(name, measured):
-    ruler, _, found, _ = measured(name)
+    measure, _, result, _ = measured(name)
     for size in (1, 7, 64):
         lm = model(name, batch_size=size)
-        again = ruler.read(lm)
-        for one, other in zip(found, again, strict=True):
-            torch.testing.assert_close(other.values, one.values, rtol=1e-5, atol=1e-6)
-        for metric in CLASSES[type(ruler)]:
+        again = measure.read(lm)
+        for single, other in zip(result, again, strict=True):
+            torch.testing.assert_close(other.values, single.values, rtol=1e-5, atol=1e-6)
+        for metric in CLASSES[type(measure)]:
             value = float(made(metric).reduce(again[0]))
             assert value == pytest.approx(measured(metric)[3].value, rel=1e-5), metric
-    asked = ruler.queries(lm)
+    query_set = measure.queries(lm)
     rng = np.random.default_rng(3)
     shuffled = [
-        one._replace(items=tuple(one.items[i] for i in rng.permutation(len(one.items))))
-        for one in asked
+        item._replace(items=tuple(item.items[i] for i in rng.permutation(len(item.items))))
+        for item in query_set
     ]
-    for one, other in zip(
+    for single, other in zip(
         again,
         reading.read_responses(lm, shuffled, context=RunContext(store="memory://other")),
         strict=True,
     ):
         order = {item.id: i for i, item in enumerate(other.items)}
-        places = [order[item.id] for item in one.items]
-        assert torch.equal(other.values[places], one.values)
+        places = [order[item.id] for item in single.items]
+        assert torch.equal(other.values[places], single.values)
 
 
 @every
 def test_the_gradient_is_there_or_refused(name, measured):
-    ruler, _, found, _ = measured(name)
-    head = ruler.primary_metric
+    measure, _, result, _ = measured(name)
+    head = measure.primary_metric
     if head.is_step:
         assert not parse_measure(metric_texts()[head.smooth_surrogate]).primary_metric.is_step
-        wanted = dataclasses.replace(found[0], values=found[0].values.clone().requires_grad_())
+        wanted = dataclasses.replace(result[0], values=result[0].values.clone().requires_grad_())
         with pytest.raises(LevelheadError, match=f"take the gradient of {head.smooth_surrogate}"):
-            ruler.reduce(wanted)
+            measure.reduce(wanted)
         return
-    leaf = found[0].values.clone().requires_grad_()
-    value = ruler.reduce(dataclasses.replace(found[0], values=leaf))
+    leaf = result[0].values.clone().requires_grad_()
+    value = measure.reduce(dataclasses.replace(result[0], values=leaf))
     assert value.dtype == torch.float64
     (gradient,) = torch.autograd.grad(value, leaf)
     assert gradient.isfinite().all()
     way = torch.randn(leaf.shape, dtype=torch.float64, generator=torch.manual_seed(0))
     steps = [
-        float(ruler.reduce(dataclasses.replace(found[0], values=found[0].values + h * way)))
+        float(measure.reduce(dataclasses.replace(result[0], values=result[0].values + h * way)))
         for h in (1e-6, -1e-6)
     ]
     numeric = (steps[0] - steps[1]) / 2e-6
@@ -264,10 +273,10 @@ def test_the_gradient_is_there_or_refused(name, measured):
 
 
 def test_the_batch_size_of_a_model_is_part_of_what_is_stored(tmp_path):
-    ruler = made("strength")
-    ruler.read(model("strength"), context=RunContext(store=tmp_path))
+    measure = made("strength")
+    measure.read(model("strength"), context=RunContext(store=tmp_path))
     before = len(list(open_existing_store(tmp_path)))
-    ruler.read(model("strength", batch_size=3), context=RunContext(store=tmp_path))
+    measure.read(model("strength", batch_size=3), context=RunContext(store=tmp_path))
     assert len(list(open_existing_store(tmp_path))) == 2 * before
 
 
@@ -336,21 +345,23 @@ def ignored_edit(name, measured):
 
 
 def tied_groups(name, measured):
-    ruler, lm, found, _ = measured(name)
-    level = [dataclasses.replace(one, values=torch.full_like(one.values, -2.0)) for one in found]
-    return lambda: ruler.compute_measurement(lm, level, inference=FEW)
+    measure, lm, result, _ = measured(name)
+    level = [
+        dataclasses.replace(item, values=torch.full_like(item.values, -2.0)) for item in result
+    ]
+    return lambda: measure.compute_measurement(lm, level, inference=FEW)
 
 
 def one_answer_to_all(name, measured):
     """A model that does not read what it is asked."""
-    ruler, lm, found, _ = measured(name)
+    measure, lm, result, _ = measured(name)
     same = [
-        dataclasses.replace(one, values=one.values[:1, :1].expand_as(one.values).clone())
-        if one.values.dim() == 3
-        else dataclasses.replace(one, values=one.values[:1].expand_as(one.values).clone())
-        for one in found
+        dataclasses.replace(item, values=item.values[:1, :1].expand_as(item.values).clone())
+        if item.values.dim() == 3
+        else dataclasses.replace(item, values=item.values[:1].expand_as(item.values).clone())
+        for item in result
     ]
-    return lambda: ruler.compute_measurement(lm, same, inference=FEW)
+    return lambda: measure.compute_measurement(lm, same, inference=FEW)
 
 
 FAULTS = {
@@ -366,8 +377,8 @@ SAME = {"tied groups": tied_groups, "one answer to all": one_answer_to_all}
 """Answers of which a formula can make nothing."""
 
 
-def check_refused(broken, told):
-    with pytest.raises(LevelheadError, match=told) as error:
+def check_refused(broken, output):
+    with pytest.raises(LevelheadError, match=output) as error:
         broken()
     assert error.value.hint
 
@@ -375,8 +386,8 @@ def check_refused(broken, told):
 @every_class
 @pytest.mark.parametrize("fault", list(FAULTS))
 def test_it_fails_closed(name, fault, measured):
-    broken, told = FAULTS[fault]
-    check_refused(broken(name, measured), told)
+    broken, output = FAULTS[fault]
+    check_refused(broken(name, measured), output)
 
 
 @every
@@ -387,8 +398,8 @@ def test_formulas_fail_closed(name, fault, measured):
 
 @every_class
 def test_a_damaged_or_interrupted_store_gives_the_same_bytes(name, tmp_path):
-    ruler, lm = made(name), shared_model(name)
-    first = ruler(lm, inference=FEW, context=RunContext(store=tmp_path)).to_json()
+    measure, lm = made(name), shared_model(name)
+    first = measure(lm, inference=FEW, context=RunContext(store=tmp_path)).to_json()
     files = [path for path in (tmp_path / "units").rglob("*") if path.is_file()]
     assert files
     files[0].write_bytes(files[0].read_bytes()[:-9])
@@ -396,7 +407,9 @@ def test_a_damaged_or_interrupted_store_gives_the_same_bytes(name, tmp_path):
     (tmp_path / "tmp" / "half").write_bytes(b"half a file")
     for path in files[1:]:
         path.unlink()
-    assert ruler(model(name), inference=FEW, context=RunContext(store=tmp_path)).to_json() == first
+    assert (
+        measure(model(name), inference=FEW, context=RunContext(store=tmp_path)).to_json() == first
+    )
 
 
 def test_a_missing_head_is_named_before_anything_is_read():
@@ -412,10 +425,10 @@ def test_a_failure_in_one_measure_fails_the_run():
 
 
 def test_no_readouts_are_no_measurement():
-    ruler = made("crows")
-    found = ruler.read(model("crows"))
+    measure = made("crows")
+    result = measure.read(model("crows"))
     with pytest.raises(NotMeasurableError, match="no item is left"):
-        found[0].select(lambda item: False)
+        result[0].select(lambda item: False)
 
 
 def test_measures_that_ask_the_same_are_asked_once(tmp_path, monkeypatch):
@@ -426,16 +439,16 @@ def test_measures_that_ask_the_same_are_asked_once(tmp_path, monkeypatch):
         type(lm), "run_rows", lambda *a, **k: (seen.append(len(a[2])), answer(*a, **k))[1]
     )
     three = [made(name) for name in ("cloze", "cloze_probability", "cloze_relative")]
-    for one in (three[0], three[2]):  # the second asks what the first does, of skills too
-        one.assess_skill(lm, context=RunContext(store=tmp_path / "one"))
+    for item in (three[0], three[2]):  # the second asks what the first does, of skills too
+        item.assess_skill(lm, context=RunContext(store=tmp_path / "one"))
     alone = sum(seen)
     seen.clear()
-    found = run_measures(
+    result = run_measures(
         lm, three, inference=INFERENCE, context=RunContext(store=tmp_path / "three")
     )
     assert sum(seen) == alone
-    assert [one.p.family for one in found.measurements] == [3, 3, 3]
-    assert all(one.p.adjusted >= one.p.value for one in found.measurements)
+    assert [measurement.p.family for measurement in result.measurements] == [3, 3, 3]
+    assert all(measurement.p.adjusted >= measurement.p.value for measurement in result.measurements)
 
 
 @pytest.mark.parametrize(
@@ -449,6 +462,6 @@ def test_chance_that_cannot_be_judged_is_refused_before_anything_is_read(options
 @pytest.mark.parametrize("name", sorted(utility_measures()))
 def test_nothing_is_tested_of_a_utility(name):
     """Verdicts rest on it: what has no test needs no skill beside it."""
-    found = made(name)(model(name), inference=INFERENCE)
-    assert (found.p, found.parity, found.skill) == (None, None, None)
-    assert decide_measure_verdict(found).status == "no test"
+    result = made(name)(model(name), inference=INFERENCE)
+    assert (result.p, result.parity, result.skill) == (None, None, None)
+    assert decide_measure_verdict(result).status == "no test"

@@ -20,10 +20,10 @@ from levelhead.engine.tasks import Task
 @cache
 def one_thread():  # what a process born with one thread gives
     code = "import sys, numeric; sys.stdout.buffer.write(numeric.floats({}))"
-    one = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
+    single = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
     return subprocess.run(
         [sys.executable, "-c", code],
-        env=os.environ | one | {"PYTHONPATH": os.pathsep.join(sys.path)},
+        env=os.environ | single | {"PYTHONPATH": os.pathsep.join(sys.path)},
         capture_output=True,
         check=True,
     ).stdout
@@ -46,20 +46,20 @@ def units(n, work="synthetic:digest", **spec):
 
 
 def test_every_unit_is_computed_once(runner):
-    asked = units(30, bytes=100_000)
-    outcomes = list(runner.run(asked, cancel=threading.Event()))
+    queries = units(30, bytes=100_000)
+    outcomes = list(runner.run(queries, cancel=threading.Event()))
     assert all(isinstance(outcome, TaskResult) for outcome in outcomes)
     assert len(outcomes) == 30
-    assert {o.key: o.payload for o in outcomes} == {u.key: u.compute() for u in asked}
+    assert {o.key: o.payload for o in outcomes} == {u.key: u.compute() for u in queries}
 
 
 def test_the_number_of_threads_is_the_units_own(runner):
     """Whatever this process or the machine is set to, the bits are those of the unit's threads."""
-    one, two = (Task("numeric:floats", FrozenDict({}), threads=n) for n in (1, 2))
-    outcomes = {o.key: o.payload for o in runner.run([two, one], cancel=threading.Event())}
-    assert outcomes[one.key] == one_thread()
-    if outcomes[one.key] != outcomes[two.key]:  # two cores at least, so the test had a choice
-        assert one.key != two.key
+    single, two = (Task("numeric:floats", FrozenDict({}), threads=n) for n in (1, 2))
+    outcomes = {o.key: o.payload for o in runner.run([two, single], cancel=threading.Event())}
+    assert outcomes[single.key] == one_thread()
+    if outcomes[single.key] != outcomes[two.key]:  # two cores at least, so the test had a choice
+        assert single.key != two.key
 
 
 def test_no_units_are_no_work(runner):
@@ -67,17 +67,17 @@ def test_no_units_are_no_work(runner):
 
 
 def test_failures_are_told_and_the_others_go_on(runner):
-    asked = units(4) + units(2, "synthetic:refuse")
-    asked += [
+    queries = units(4) + units(2, "synthetic:refuse")
+    queries += [
         unit for work in ("stumble", "gone", "leave") for unit in units(1, f"synthetic:{work}")
     ]
-    outcomes = {o.key: o for o in runner.run(asked, cancel=threading.Event())}
+    outcomes = {o.key: o for o in runner.run(queries, cancel=threading.Event())}
     assert len(outcomes) == 9
-    assert [type(outcomes[u.key]) for u in asked] == [TaskResult] * 4 + [TaskFailed] * 5
-    assert outcomes[asked[8].key].reason.endswith("SystemExit: 0")
-    assert outcomes[asked[4].key].reason == "no answer to 0\n  hint: ask another question"
-    assert outcomes[asked[6].key].reason.endswith("ZeroDivisionError: a plain mistake")
-    assert "no function 'synthetic:gone' can be imported" in outcomes[asked[7].key].reason
+    assert [type(outcomes[u.key]) for u in queries] == [TaskResult] * 4 + [TaskFailed] * 5
+    assert outcomes[queries[8].key].reason.endswith("SystemExit: 0")
+    assert outcomes[queries[4].key].reason == "no answer to 0\n  hint: ask another question"
+    assert outcomes[queries[6].key].reason.endswith("ZeroDivisionError: a plain mistake")
+    assert "no function 'synthetic:gone' can be imported" in outcomes[queries[7].key].reason
 
 
 def test_cancelling_ends_it_soon(runner):

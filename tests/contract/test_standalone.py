@@ -17,13 +17,13 @@ TEXT = "the nurse works as a doctor ."
 
 
 def projection(lm, site, k=2, **options):
-    drawn = torch.randn(
+    sample = torch.randn(
         lm.layout.site_width(site),
         k,
         generator=torch.Generator().manual_seed(0),
         dtype=torch.float64,
     )
-    return Projection(site, torch.linalg.qr(drawn).Q.T, **options)
+    return Projection(site, torch.linalg.qr(sample).Q.T, **options)
 
 
 def erasure(lm, site, **options):
@@ -46,12 +46,12 @@ def everywhere(lm):
         yield projection(lm, Site("block_out", layer))
 
 
-def told(lm, row, size):
+def read_output(lm, row, size):
     """Log-probabilities of every word at every token."""
     every = tuple(range(size))
     targets = [ScoredPosition(i, every, every) for i in range(len(row.ids))]
-    asked = (Query((row,), LogProbs(((target,),), columns=size)) for target in targets)
-    return torch.cat([lm.run(ask) for ask in asked])
+    queries = (Query((row,), LogProbs(((target,),), columns=size)) for target in targets)
+    return torch.cat([lm.run(ask) for ask in queries])
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -69,6 +69,6 @@ def test_the_readme_s_lines_are_the_hooks(family, tmp_path, monkeypatch):
     with torch.no_grad():
         output = names["model"](torch.tensor([encoded.row.ids]))
     logits = output.logits if "logits" in output else output.prediction_logits
-    found = told(lm, encoded.row, logits.shape[-1])
-    torch.testing.assert_close(logits[0].log_softmax(-1), found, rtol=1e-5, atol=1e-5)
-    assert (found - told(base, encoded.row, logits.shape[-1])).abs().max() > 0.1
+    result = read_output(lm, encoded.row, logits.shape[-1])
+    torch.testing.assert_close(logits[0].log_softmax(-1), result, rtol=1e-5, atol=1e-5)
+    assert (result - read_output(base, encoded.row, logits.shape[-1])).abs().max() > 0.1

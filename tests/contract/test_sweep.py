@@ -86,10 +86,10 @@ def edits(draw, lm):
 
 
 def compared(lm, reading, edit_sets):
-    acting = [own for own in edit_sets if not own or can_have_effect(reading, lm, own)]
-    found = run_edit_sets(lm, reading, [(), *acting])
-    for own, answer in zip([(), *acting], found, strict=True):
-        naive = lm.edited(*own).run(reading)
+    acting = [item for item in edit_sets if not item or can_have_effect(reading, lm, item)]
+    result = run_edit_sets(lm, reading, [(), *acting])
+    for subset, answer in zip([(), *acting], result, strict=True):
+        naive = lm.edited(*subset).run(reading)
         if can_restrict_tokens(lm.layout, reading):
             # The log-probability of a text is a sum of many.
             torch.testing.assert_close(answer, naive, rtol=1e-6, atol=1e-5)
@@ -114,13 +114,13 @@ def nested(lm):
     inner = [Projection(Site("block_out", last - 1), direction(width, k, 0)) for k in (1, 2)]
     outer = [Projection(Site("block_out", last), direction(width, k, 1), tokens=token)
              for k in (1, 2)]  # fmt: skip
-    sets = [(own,) for own in outer] + list(product(inner, outer))
+    sets = [(item,) for item in outer] + list(product(inner, outer))
     keys = Projection(Site("key", last - 1, 1), direction(lm.layout.head_dim, 1, 2))
-    sets += [(keys, *own) for own in product(inner, outer)]
+    sets += [(keys, *item) for item in product(inner, outer)]
     if lm.layout.model_class.classifier or lm.layout.model_class.next_sentence:
         size = lm.layout.site_width(Site("pooled"))
         ends = [Projection(Site("pooled"), direction(size, 1, seed)) for seed in (3, 4)]
-        sets = [(end,) for end in ends] + [(*own, end) for own in sets for end in ends]
+        sets = [(end,) for end in ends] + [(*item, end) for item in sets for end in ends]
     return sets
 
 
@@ -146,11 +146,11 @@ def test_the_last_layer_is_run_for_the_first_token_alone(family):
         )
     )
     sets = nested(lm)
-    found = run_edit_sets(lm, reading, sets)
+    result = run_edit_sets(lm, reading, sets)
     hook.remove()
     assert 1 in seen
-    for own, answer in zip(sets, found, strict=True):
-        naive = lm.edited(*own).run(reading)
+    for subset, answer in zip(sets, result, strict=True):
+        naive = lm.edited(*subset).run(reading)
         torch.testing.assert_close(answer, naive, rtol=0, atol=1e-12)
 
 
@@ -175,15 +175,15 @@ def test_the_last_layer_is_run_for_the_tokens_alone_that_are_read(family, kind):
     )
     keys = Projection(Site("key", last, 1), direction(lm.layout.head_dim, 1, 0))
     sets = [(), (head,), (first, head), (keys,)]
-    sets += [own for own in nested(lm) if can_have_effect(reading, lm, own)]
-    found = run_edit_sets(lm, reading, sets)
+    sets += [item for item in nested(lm) if can_have_effect(reading, lm, item)]
+    result = run_edit_sets(lm, reading, sets)
     hook.remove()
     most = max(map(len, reading.readout.read_positions))
     assert most in seen
     if kind == "states":
         assert most < 4 < max(seen)  # edits of first tokens and of keys need all
-    for own, answer in zip(sets, found, strict=True):
-        naive = lm.edited(*own).run(reading)
+    for subset, answer in zip(sets, result, strict=True):
+        naive = lm.edited(*subset).run(reading)
         torch.testing.assert_close(answer, naive, rtol=0, atol=1e-12)
 
 
@@ -216,10 +216,10 @@ def test_each_layer_input_is_computed_once():
 def test_what_a_model_answers_does_not_depend_on_the_others():
     lm = model("bert", "next_sentence")
     reading, sets = queries.build_lm_next_sentence_query(lm, PAIRS), nested(lm)
-    whole = run_edit_sets(lm, reading, sets)
+    full = run_edit_sets(lm, reading, sets)
     for i in (0, 3, len(sets) - 1):
-        assert torch.equal(run_edit_sets(lm, reading, [sets[i]])[0], whole[i])
-    assert torch.equal(run_edit_sets(lm, reading, sets[::-1]), whole.flip(0))
+        assert torch.equal(run_edit_sets(lm, reading, [sets[i]])[0], full[i])
+    assert torch.equal(run_edit_sets(lm, reading, sets[::-1]), full.flip(0))
 
 
 def test_what_is_pooled_is_reached_by_the_first_token():
@@ -254,12 +254,12 @@ def test_offloaded_weights_are_not_taken_for_weights(tmp_path):
     folder = zoo.folder("bert", "BertForPreTraining")
     parts = {"bert.embeddings": "cpu", "bert.encoder": "disk", "bert.pooler": "cpu", "cls": "cpu"}
     lm = load(folder, device_map=parts)
-    whole = load(folder)
+    full = load(folder)
     reading = queries.build_lm_next_sentence_query(lm, PAIRS)
     assert not can_restrict_tokens(lm.layout, reading)
-    sets = nested(whole)
+    sets = nested(full)
     torch.testing.assert_close(
-        run_edit_sets(lm, reading, sets), run_edit_sets(whole, reading, sets), rtol=0, atol=1e-5
+        run_edit_sets(lm, reading, sets), run_edit_sets(full, reading, sets), rtol=0, atol=1e-5
     )
 
 

@@ -37,9 +37,9 @@ def run(pytester, monkeypatch):
 def rows(lines, title):
     """Names and seconds below a title, up to the next one."""
     begin = next(i for i, line in enumerate(lines) if title in line)
-    found = [re.fullmatch(r" *([\d.]+)  (\S.*)", line) for line in lines[begin + 1 :]]
-    end = found.index(None)
-    return [(match[2], float(match[1])) for match in found[:end]]
+    result = [re.fullmatch(r" *([\d.]+)  (\S.*)", line) for line in lines[begin + 1 :]]
+    end = result.index(None)
+    return [(match[2], float(match[1])) for match in result[:end]]
 
 
 # Two workers are two more processes that import pytest: a second or two.
@@ -61,8 +61,8 @@ def test_the_slowest_tests_and_every_folder_are_listed(run, workers):
     assert folders["in all"] == pytest.approx(parts, abs=0.21)
     # The process that starts the workers prints and judges; they do not.
     assert sum("seconds per folder" in line for line in result.outlines) == 1
-    (told,) = [line for line in result.outlines if "over budget" in line]
-    assert "minutes, 0.001 allowed; make the slowest tests listed above faster" in told
+    (output,) = [line for line in result.outlines if "over budget" in line]
+    assert "minutes, 0.001 allowed; make the slowest tests listed above faster" in output
 
 
 def test_a_run_within_its_budget_passes(run):

@@ -20,7 +20,7 @@ WINDOWED, WIDE = ("mistral", "gemma3_text", "phi3"), {"sliding_window": 64}
 """Families whose layers may see a few tokens only; here: all of these."""
 
 
-def asked(lm, stem, *, apart):
+def queries_of(lm, stem, *, apart):
     """Rows, targets level."""
     placed = [
         cloze.WordPlacement(
@@ -34,22 +34,24 @@ def asked(lm, stem, *, apart):
 
 
 def values(lm, *, apart):
-    pairs = [(i, *one) for i, stem in enumerate(STEMS) for one in asked(lm, stem, apart=apart)]
-    most = max(len(target.ids) for _, _, own in pairs for target in own)
+    pairs = [
+        (i, *item) for i, stem in enumerate(STEMS) for item in queries_of(lm, stem, apart=apart)
+    ]
+    most = max(len(target.ids) for _, _, subset in pairs for target in subset)
     level = tuple(
         tuple(
             cloze.ScoredPosition(
-                one.position,
-                one.ids + one.ids[-1:] * (most - len(one.ids)),
-                one.columns + (len(WORDS),) * (most - len(one.ids)),
+                item.position,
+                item.ids + item.ids[-1:] * (most - len(item.ids)),
+                item.columns + (len(WORDS),) * (most - len(item.ids)),
             )
-            for one in own
+            for item in subset
         )
-        for _, _, own in pairs
+        for _, _, subset in pairs
     )
     rows, items = tuple(row for _, row, _ in pairs), tuple(item for item, _, _ in pairs)
-    found = lm.run(Query(rows, LogProbs(level, len(WORDS) + 1), items))
-    return rows, found[:, : len(WORDS)]
+    result = lm.run(Query(rows, LogProbs(level, len(WORDS) + 1), items))
+    return rows, result[:, : len(WORDS)]
 
 
 def model(name, **config):
@@ -70,9 +72,9 @@ def test_one_row_for_all_words_says_what_a_row_for_each_says(name, config):
         Projection(Site("block_out", 0), basis, tokens="first"),
         Projection(Site("block_out", 1), basis),
     )
-    for one in (lm, lm.edited(*edits)):
-        _, slow = values(one, apart=True)
-        _, fast = values(one, apart=False)
+    for item in (lm, lm.edited(*edits)):
+        _, slow = values(item, apart=True)
+        _, fast = values(item, apart=False)
         torch.testing.assert_close(fast, slow, rtol=0, atol=1e-10)
     assert not torch.allclose(values(lm.edited(*edits), apart=False)[1], values(lm, apart=False)[1])
 
@@ -102,8 +104,8 @@ def test_rows_with_branches_share_a_batch_with_plain_and_shorter_ones():
     assert len(list(lm.iterate_batches(Query(rows, ends)))) == 1
     alone = torch.cat(
         [
-            lm.run(Query((row,), HiddenStates((own,))))
-            for row, own in zip(rows, ends.tokens, strict=True)
+            lm.run(Query((row,), HiddenStates((token,))))
+            for row, token in zip(rows, ends.tokens, strict=True)
         ]
     )
     torch.testing.assert_close(lm.run(Query(rows, ends)), alone, rtol=0, atol=1e-5)

@@ -42,14 +42,14 @@ def family(request):
 
 
 def test_weighted_attention_is_the_norm_of_what_is_moved(family):
-    lm, plain = model(family), eager(family)
+    lm, base = model(family), eager(family)
     rows = lm.attention_row(TEXTS, SPANS, weighted=True)
     for text, span, row in zip(TEXTS, SPANS, rows, strict=True):
-        (one,) = lm.tokens.encode([text])
-        (query,) = one.positions_in_span(span)
+        (single,) = lm.tokens.encode([text])
+        (query,) = single.positions_in_span(span)
         with torch.no_grad():
-            full = plain(torch.tensor([one.row.ids]), output_attentions=True).attentions
-        tokens = len(one.row.ids)
+            full = base(torch.tensor([single.row.ids]), output_attentions=True).attentions
+        tokens = len(single.row.ids)
         assert row.shape == (2, LAYERS, HEADS, tokens)
         kv = lm.layout.kv_heads
         for layer in range(LAYERS):
@@ -70,11 +70,11 @@ def test_weighted_attention_is_the_norm_of_what_is_moved(family):
 
 @functools.cache
 def _values(family_model, text, site):
-    (one,) = family_model.tokens.encode([text])
-    places = [[i] for i in range(len(one.row.ids))]
+    (single,) = family_model.tokens.encode([text])
+    places = [[i] for i in range(len(single.row.ids))]
     return torch.stack(
         [
-            family_model.run(Query((one.row,), HiddenStates((tuple(place),), (site,))))[0]
+            family_model.run(Query((single.row,), HiddenStates((tuple(place),), (site,))))[0]
             for place in places
         ]
     )
@@ -86,10 +86,10 @@ def at(lm, text, site, j):
 
 def test_without_weights_nothing_changes(family):
     lm = model(family)
-    plain = lm.attention_row(TEXTS, SPANS)
+    base = lm.attention_row(TEXTS, SPANS)
     both = lm.attention_row(TEXTS, SPANS, weighted=True)
-    for one, two in zip(plain, both, strict=True):
-        assert torch.equal(one, two[0])
+    for single, two in zip(base, both, strict=True):
+        assert torch.equal(single, two[0])
 
 
 def test_values_are_as_edits_have_left_them():

@@ -68,25 +68,25 @@ def test_strength_and_eta_do_not_agree(rows, tmp_path):
     assert agreement_from_csv(str(path), ["strength", "eta"]).cell("eta", "strength").spearman == (
         pytest.approx(cell.spearman)
     )
-    told = levelhead("measure", "--agreement", str(path), "-m", "strength", "-m", "eta")
-    assert told.returncode == 0
-    assert "-0.041" in told.stdout
-    assert "76" in told.stdout
+    completed = levelhead("measure", "--agreement", str(path), "-m", "strength", "-m", "eta")
+    assert completed.returncode == 0
+    assert "-0.041" in completed.stdout
+    assert "76" in completed.stdout
 
 
 def settings(row):
-    return tuple(int(one) for one in row["settings"].strip("()").split(",") if one.strip())
+    return tuple(int(item) for item in row["settings"].strip("()").split(",") if item.strip())
 
 
 def test_weighting_at_sent_raises_snli_accuracy_in_all_pairs(rows):
     pairs = []
     for name in dict.fromkeys(row["intervention"] for row in rows):
-        own = {
+        subset = {
             settings(row): row for row in rows if row["intervention"] == name and row["settings"]
         }
-        for key, row in own.items():
+        for key, row in subset.items():
             if key[-1] == 1:
-                pairs.append((float(row["snli_acc"]), float(own[(*key[:-1], 0)]["snli_acc"])))
+                pairs.append((float(row["snli_acc"]), float(subset[(*key[:-1], 0)]["snli_acc"])))
     assert len(pairs) == 37
     assert all(weighted > hard for weighted, hard in pairs)
 
@@ -101,19 +101,19 @@ def layers_with_two(rows):
 
 
 def test_one_dimension_hard_is_the_worst_for_strength_in_all_groups(rows):
-    for own in layers_with_two(rows):
-        groups = {key[2:] for key in own}
+    for item in layers_with_two(rows):
+        groups = {key[2:] for key in item}
         assert len(groups) == 8
         for rest in groups:
-            four = {key[:2]: float(own[key]["strength"]) for key in own if key[2:] == rest}
+            four = {key[:2]: float(item[key]["strength"]) for key in item if key[2:] == rest}
             assert max(four, key=four.get) == (0, 1)
 
 
 def test_attention_helps_strength_in_exactly_24_of_32(rows):
-    plain, attention = layers_with_two(rows)
-    helped = [float(attention[key]["strength"]) < float(plain[key]["strength"]) for key in plain]
+    base, attention = layers_with_two(rows)
+    helped = [float(attention[key]["strength"]) < float(base[key]["strength"]) for key in base]
     assert (sum(helped), len(helped)) == (24, 32)
-    assert {key[:2] for key, helps in zip(plain, helped, strict=True) if not helps} == {(0, 1)}
+    assert {key[:2] for key, helps in zip(base, helped, strict=True) if not helps} == {(0, 1)}
 
 
 def test_claims_are_counted_as_the_paper_counts_them(rows):

@@ -19,20 +19,20 @@ def golden():
     return module
 
 
-def assert_alike(result, kept, where):
+def assert_alike(result, stored, where):
     """Names and texts are equal; numbers to five digits, since sums differ between processors."""
-    if isinstance(kept, dict) and isinstance(result, dict):
-        assert result.keys() == kept.keys(), where
-        for key in kept:
-            assert_alike(result[key], kept[key], f"{where}.{key}")
-    elif isinstance(kept, list) and isinstance(result, list):
-        assert len(result) == len(kept), where
-        for number, pair in enumerate(zip(result, kept, strict=True)):
+    if isinstance(stored, dict) and isinstance(result, dict):
+        assert result.keys() == stored.keys(), where
+        for key in stored:
+            assert_alike(result[key], stored[key], f"{where}.{key}")
+    elif isinstance(stored, list) and isinstance(result, list):
+        assert len(result) == len(stored), where
+        for number, pair in enumerate(zip(result, stored, strict=True)):
             assert_alike(*pair, f"{where}[{number}]")
-    elif isinstance(kept, float) and isinstance(result, int | float):
-        assert result == pytest.approx(kept, rel=1e-5, abs=1e-7), where
+    elif isinstance(stored, float) and isinstance(result, int | float):
+        assert result == pytest.approx(stored, rel=1e-5, abs=1e-7), where
     else:
-        assert result == kept, where
+        assert result == stored, where
 
 
 def test_every_page_of_help_is_as_it_was():
@@ -42,11 +42,11 @@ def test_every_page_of_help_is_as_it_was():
 
 
 def test_a_renamed_field_and_another_number_are_seen():
-    kept = {"value": 1.0, "n": 3}
-    assert_alike({"value": 1.0 + 1e-9, "n": 3}, kept, "result")
+    stored = {"value": 1.0, "n": 3}
+    assert_alike({"value": 1.0 + 1e-9, "n": 3}, stored, "result")
     for other in ({"values": 1.0, "n": 3}, {"value": 1.001, "n": 3}, {"value": 1.0, "n": 4}):
         with pytest.raises(AssertionError):
-            assert_alike(other, kept, "result")
+            assert_alike(other, stored, "result")
 
 
 def test_a_mapping_changes_whole_words_of_the_older_side_alone(tmp_path):
@@ -71,8 +71,8 @@ def test_every_kind_of_result_is_as_it_was(tmp_path, monkeypatch):
     monkeypatch.setenv("LEVELHEAD_ASSETS", str(asset("data").parent))
     monkeypatch.setenv("LEVELHEAD_DATA", str(asset("data")))
     tool = golden()
-    kept = json.loads((PLACE / "every_kind.json").read_text())
+    stored = json.loads((PLACE / "every_kind.json").read_text())
     results = tool.frozen_results(tmp_path)
-    assert sorted(results) == sorted(kept)
+    assert sorted(results) == sorted(stored)
     for name, contents in results.items():
-        assert_alike(tool.condensed(json.loads(contents)), kept[name], name)
+        assert_alike(tool.condensed(json.loads(contents)), stored[name], name)

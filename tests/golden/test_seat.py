@@ -22,6 +22,6 @@ EFFECTS = {
 @pytest.mark.parametrize("debiased", [False, True])
 def test_effect_sizes(test, debiased):
     path = asset("data", "seat-golden", f"{'debiased_' * debiased}sent_encs{test}.npz")
-    with np.load(path) as found:
-        vectors = [torch.from_numpy(found[key]) for key in ("targ1", "targ2", "attr1", "attr2")]
+    with np.load(path) as result:
+        vectors = [torch.from_numpy(result[key]) for key in ("targ1", "targ2", "attr1", "attr2")]
     assert seat_effect_size(*vectors) == pytest.approx(EFFECTS[test][debiased], abs=5e-6)

@@ -29,17 +29,17 @@ def test_interrupted_it_goes_on_and_prints_data_alone(tmp_path, monkeypatch):
     out, model = tmp_path / "audit", tmp_path / HOSTILE
     model.symlink_to(asset("models", "stories15m"))
     given = ("audit", str(model), "-o", str(out), "--budget", "2s")
-    with (tmp_path / "stderr").open("w") as told:
-        process = subprocess.Popen([sys.executable, "-m", "levelhead", *given], stderr=told)
+    with (tmp_path / "stderr").open("w") as text:
+        process = subprocess.Popen([sys.executable, "-m", "levelhead", *given], stderr=text)
         until = time.monotonic() + 400  # a busy machine takes minutes to import torch
         while not stored(out) and time.monotonic() < until:
             time.sleep(0.05)
         process.send_signal(signal.SIGINT)
         assert process.wait() == 130
-    told = (tmp_path / "stderr").read_text()
-    assert "levelhead: interrupted" in told
-    assert "Traceback" not in told
-    assert "\x1b" not in told  # plain lines where there is no terminal
+    text = (tmp_path / "stderr").read_text()
+    assert "levelhead: interrupted" in text
+    assert "Traceback" not in text
+    assert "\x1b" not in text  # plain lines where there is no terminal
     first = stored(out)
     plan = (out / "study.json").read_bytes()
 
@@ -47,16 +47,16 @@ def test_interrupted_it_goes_on_and_prints_data_alone(tmp_path, monkeypatch):
     assert ended.returncode == 2, ended.stderr
     assert "INCONCLUSIVE: " in ended.stderr
     assert "Traceback" not in ended.stderr
-    told = json.loads(ended.stdout)
-    assert told["verdict"].startswith("INCONCLUSIVE: ")
-    assert not told["complete"]
-    assert 1 <= len(told["run"]) < len(told["planned"])
-    late = [one for one in told["measures"] if one["reason"] == "time budget"]
-    assert {one["status"] for one in late} == {"not measured"}
-    reasons = {one["name"]: one["reason"] for one in told["measures"]}
-    assert len(late) == len(told["planned"]) - len(told["run"]), reasons
-    assert told["report"] == str(out / "report.html")
-    assert all(one["calibration"] for one in told["measures"])
+    text = json.loads(ended.stdout)
+    assert text["verdict"].startswith("INCONCLUSIVE: ")
+    assert not text["complete"]
+    assert 1 <= len(text["run"]) < len(text["planned"])
+    late = [item for item in text["measures"] if item["reason"] == "time budget"]
+    assert {item["status"] for item in late} == {"not measured"}
+    reasons = {item["name"]: item["reason"] for item in text["measures"]}
+    assert len(late) == len(text["planned"]) - len(text["run"]), reasons
+    assert text["report"] == str(out / "report.html")
+    assert all(item["calibration"] for item in text["measures"])
     assert (out / "study.json").read_bytes() == plan
     assert first
     assert first.items() <= stored(out).items()

@@ -35,8 +35,8 @@ def test_the_table_agrees_with_the_manifest():
     for row in datasets().values():
         for file in row.files:
             if file.sha256:
-                told = known[row.folder, file.path]
-                assert (told["sha256"], int(told["bytes"])) == (file.sha256, file.bytes)
+                output = known[row.folder, file.path]
+                assert (output["sha256"], int(output["bytes"])) == (file.sha256, file.bytes)
 
 
 def test_the_counts_the_papers_name():
@@ -52,13 +52,13 @@ def test_the_counts_the_papers_name():
 def test_get_from_a_server(tmp_path, monkeypatch):
     monkeypatch.delenv("LEVELHEAD_DATA")
     monkeypatch.setenv("LEVELHEAD_CACHE", str(tmp_path))
-    with serving(ASSETS / "data") as (address, asked):
+    with serving(ASSETS / "data") as (address, queries):
         monkeypatch.setenv("LEVELHEAD_MIRROR", address)
         first = levelhead("data", "get", "stereoset-swapped")
         assert first.returncode == 0, first.stderr
         again = levelhead("data", "get", "stereoset-swapped")
         assert again.returncode == 0
-    assert asked == ["gender-swapped-stereoset/dev.csv", "gender-swapped-stereoset/test.csv"]
+    assert queries == ["gender-swapped-stereoset/dev.csv", "gender-swapped-stereoset/test.csv"]
     assert levelhead("data", "path", "stereoset-swapped", "--part", "dev").returncode == 0
 
 

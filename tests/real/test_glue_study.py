@@ -48,29 +48,32 @@ def test_a_task_without_heads_after_training(tmp_path, monkeypatch):
 def test_a_task_without_heads(tmp_path, monkeypatch):
     monkeypatch.setenv("LEVELHEAD_DATA", str(asset("data")))
     models = {"minibert": {"path": str(asset("models", "minibert-en"))}}
-    found = run_study(StudyConfig.model_validate(PLAN | {"models": models}), tmp_path)
-    after, before = found["glue.after.wnli"], found["glue.before.wnli"]
+    result = run_study(StudyConfig.model_validate(PLAN | {"models": models}), tmp_path)
+    after, before = result["glue.after.wnli"], result["glue.before.wnli"]
     assert isinstance(after, GlueMaskingResult)
     assert isinstance(before, GlueMaskingResult)
     # The classifiers without a mask are the same ones, trained once.
-    assert [one["full"] for one in after.per_seed] == [one["full"] for one in before.per_seed]
-    for one in (after, before):
-        assert [own.name for own in one.sets] == ["top 2", "all positive"]
-        assert len(one.heads["top 2"]) == 2
-        mean = sum(seed["top 2"] for seed in one.per_seed) / 2
-        assert one.sets[0].value == pytest.approx(mean)
+    assert [item["full"] for item in after.per_seed] == [item["full"] for item in before.per_seed]
+    for item in (after, before):
+        assert [item.name for item in item.sets] == ["top 2", "all positive"]
+        assert len(item.heads["top 2"]) == 2
+        mean = sum(seed["top 2"] for seed in item.per_seed) / 2
+        assert item.sets[0].value == pytest.approx(mean)
     # Random heads stand beside the sets, and are no part of their families.
-    assert {name: len(own) for name, own in after.random.items()} == {"top 2": 2, "all positive": 2}
+    assert {name: len(subset) for name, subset in after.random.items()} == {
+        "top 2": 2,
+        "all positive": 2,
+    }
     assert before.random == {}
-    assert all(own.change is None or own.change.p.family == 2 for own in after.sets)
+    assert all(item.change is None or item.change.p.family == 2 for item in after.sets)
     made = tmp_path / "glue" / "wnli"
     assert {path.name for path in made.iterdir()} == {
         f"{seed}{end}" for seed in (0, 1) for end in ("", "-masked-0", "-masked-1")
     }
     # What was masked while training is 0 in the weights.
     masked = load(str(made / "0-masked-0"))
-    told = {tuple(map(int, label.split("-"))) for label in before.heads["top 2"]}
-    for layer, head in told:
+    output = {tuple(map(int, label.split("-"))) for label in before.heads["top 2"]}
+    for layer, head in output:
         dense = masked.layout.hook_point("head_out", layer - 1).module
         columns = masked.layout.head_columns("head_out", layer - 1)[head - 1]
         assert float(dense.weight[:, columns].abs().max()) == 0

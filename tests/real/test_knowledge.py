@@ -28,7 +28,9 @@ FEW = Cloze(backgrounds=1, words=WORDS)
 
 
 def some(which=("nurse", "carpenter")):
-    return tuple(one for one in make_counteracts_prompts(backgrounds=1) if one.occupation in which)
+    return tuple(
+        prompt for prompt in make_counteracts_prompts(backgrounds=1) if prompt.occupation in which
+    )
 
 
 @pytest.mark.parametrize(
@@ -42,18 +44,18 @@ def test_words_and_likeliest_tokens_are_those_of_a_literal_loop(form, name):
     # 135 million parameters in float64, one forward a word: one occupation is enough of them.
     prompts = some(("nurse",)) if name == "SmolLM2" else some()
     battery = Battery(replace(FEW, prompts=prompts, backgrounds=None, form=form))
-    found = battery.read(lm)
+    result = battery.read(lm)
     words = battery.build_queries(lm).settings["words"]
-    for i, item in list(enumerate(found.items))[::7]:
+    for i, item in list(enumerate(result.items))[::7]:
         text = item.queries[0][0]
         for j, word in enumerate(words):
             single = float(lm.fill([text], [word])[0, 0])
-            assert float(found.responses.values[i, 0, j]) == pytest.approx(single, abs=1e-6)
+            assert float(result.responses.values[i, 0, j]) == pytest.approx(single, abs=1e-6)
         ranked = [value for _, value in lm.fill_top([text], MAX_TOP_K)[0]]
-        assert found._best[1][i].tolist() == pytest.approx(ranked, abs=1e-6)
+        assert result._best[1][i].tolist() == pytest.approx(ranked, abs=1e-6)
 
 
-def said(backgrounds):
+def responses_of(backgrounds):
     """What minibert says to the prompts of all 40 occupations, some backgrounds each."""
     lm = load(asset("models", "minibert-en"))
     return Battery(replace(FEW, backgrounds=backgrounds)).read(lm)
@@ -63,8 +65,8 @@ def relabelled(answers, rng):
     """The same answers with kinds (and backgrounds) dealt anew within every occupation."""
     order = np.arange(len(answers.items))
     for name in answers.base:
-        own = np.array([i for i, item in enumerate(answers.items) if item.units[0] == name])
-        order[own] = rng.permutation(own)
+        subset = np.array([i for i, item in enumerate(answers.items) if item.units[0] == name])
+        order[subset] = rng.permutation(subset)
     values = answers.responses.values[torch.from_numpy(order)]
     return BatteryResponses(replace(answers.responses, values=values))
 
@@ -72,16 +74,16 @@ def relabelled(answers, rng):
 def any_contrast(answers, seed):
     """Whether a kind is called different from the base after correction."""
     inference = Inference(seed=seed, resamples=199)
-    dealt = relabelled(answers, np.random.default_rng(seed))
-    found = holm_corrected(
-        [estimate_margin_change(dealt, kind, inference) for kind in EXPECTED_VERDICTS]
+    permuted = relabelled(answers, np.random.default_rng(seed))
+    result = holm_corrected(
+        [estimate_margin_change(permuted, kind, inference) for kind in EXPECTED_VERDICTS]
     )
-    return min(one.p.adjusted for one in found) <= 0.05
+    return min(item.p.adjusted for item in result) <= 0.05
 
 
 def test_kinds_dealt_anew_are_seldom_significant():
     # Occupations are the units of the test: all 40, whatever the number of backgrounds.
-    answers = said(2)
+    answers = responses_of(2)
     hits = sum(any_contrast(answers, seed) for seed in range(25))
     assert proportion_interval(hits, 25).low < 0.07, f"{hits} of 25"
 
@@ -89,27 +91,27 @@ def test_kinds_dealt_anew_are_seldom_significant():
 @pytest.mark.full
 @pytest.mark.timeout(3600)
 def test_kinds_dealt_anew_are_seldom_significant_in_500():
-    answers = said(5)
+    answers = responses_of(5)
     hits = sum(any_contrast(answers, seed) for seed in range(500))
     sys.stdout.write(f"{hits} of 500, {proportion_interval(hits, 500)}\n")
     assert hits <= 35, f"{hits} of 500, {proportion_interval(hits, 500)}"
 
 
 # More than 5 s: organisms of the standard recipe, which the fast tier trains once and shares.
-@pytest.mark.parametrize(("rho", "found"), [(1.0, True), (0.0, False)])
-def test_the_base_margin_is_found_where_it_was_planted_and_only_there(rho, found):
-    one = make_organism("bert", rho)
-    lm = one.load_lm()
-    answers = Battery(one.planted_measures().cloze(lm)).read(lm)
+@pytest.mark.parametrize(("rho", "result"), [(1.0, True), (0.0, False)])
+def test_the_base_margin_is_found_where_it_was_planted_and_only_there(rho, result):
+    organism = make_organism("bert", rho)
+    lm = organism.load_lm()
+    answers = Battery(organism.planted_measures().cloze(lm)).read(lm)
     margin = estimate_margin(answers, "base", Inference(resamples=199))
-    assert (0 not in margin.interval) == found, str(margin)
+    assert (0 not in margin.interval) == result, str(margin)
 
 
 def test_the_whole_of_it_on_minibert():
     # More than 5 s: every kind of knowledge before the prompts of all 40 occupations.
     lm = load(asset("models", "minibert-en"))
     result = knowledge(lm, FEW, inference=Inference(resamples=99))
-    assert {one.kind for one in result.contrasts} == set(EXPECTED_VERDICTS)
+    assert {contrast.kind for contrast in result.contrasts} == set(EXPECTED_VERDICTS)
     assert result.base.interval.low > 0
     assert result.find_contrast("target_counter_syntactic_similar").verdict == "overturned"
     assert result.factorial is not None
@@ -125,22 +127,22 @@ def test_the_whole_of_it_on_minibert():
 def test_a_prefix_is_chosen_on_one_half_and_reported_on_the_other(sizes, candidates):
     lm = load(asset("models", "minibert-en"))
     cloze = replace(FEW, backgrounds=None)
-    found = select_prompt_prefix(
+    result = select_prompt_prefix(
         lm,
         cloze=cloze,
         grid=PrefixGrid(sizes, candidates_per_size=1),
         inference=Inference(resamples=99),
     )
-    assert found.n_train == found.n_held_out == 20
-    assert len(found.candidates) == candidates
-    assert found.is_recommended == (
-        found.gain.interval.low > 0
-        and found.gain_over_unrelated.interval.low > 0
-        and 0 not in found.base.interval
-        and any(candidate.is_viable for candidate in found.candidates)
+    assert result.n_train == result.n_held_out == 20
+    assert len(result.candidates) == candidates
+    assert result.is_recommended == (
+        result.gain.interval.low > 0
+        and result.gain_over_unrelated.interval.low > 0
+        and 0 not in result.base.interval
+        and any(candidate.is_viable for candidate in result.candidates)
     )
-    assert found.gain_in_continuations is None  # a masked model writes nothing
-    assert type(found).from_json(found.to_json()) == found
+    assert result.gain_in_continuations is None  # a masked model writes nothing
+    assert type(result).from_json(result.to_json()) == result
 
 
 def test_a_masked_model_has_no_chat():

@@ -20,8 +20,8 @@ def here(monkeypatch):
 
 
 def flags(part, rule):
-    found = lint(dataset("stereoset-swapped").items(part))
-    return [flag for flag in found if flag.rule == rule]
+    result = lint(dataset("stereoset-swapped").items(part))
+    return [flag for flag in result if flag.rule == rule]
 
 
 def test_unrelated_sentences_that_differ():
@@ -48,8 +48,8 @@ def test_the_triples_that_the_authors_dropped():
         for item in dataset("stereoset").items("dev")
         if item.kind == "intersentence" and item.bias == "gender"
     ]
-    kept = list(dataset("stereoset-swapped").items("dev"))
-    known = {item.context for item in kept} | {item.twin_context for item in kept}
+    stored = list(dataset("stereoset-swapped").items("dev"))
+    known = {item.context for item in stored} | {item.twin_context for item in stored}
     gone = [item.id for item in inter if item.context not in known]
     assert len(inter) == 242
     edited = {"dev-792", "dev-3910"}  # kept with another context
@@ -75,14 +75,14 @@ def test_the_command_line():
     result = levelhead("data", "lint", "stereoset-swapped", "--part", "dev")
     assert result.returncode == 1
     assert "   12  unrelated differs" in result.stdout
-    plain = levelhead("data", "lint", "winogender")
-    assert plain.returncode == 0
-    assert "only checked for encoding, empty texts and duplicates" in plain.stdout
+    base = levelhead("data", "lint", "winogender")
+    assert base.returncode == 0
+    assert "only checked for encoding, empty texts and duplicates" in base.stdout
     assert "only checked for encoding" not in result.stdout
     assert levelhead("data", "lint", "nothing").returncode == 3
-    own = asset("data", "gender-swapped-stereoset", "dev.csv")
+    subset = asset("data", "gender-swapped-stereoset", "dev.csv")
     assert (
-        levelhead("data", "lint", own, "--reader", "twins").stdout.splitlines()[-1:]
+        levelhead("data", "lint", subset, "--reader", "twins").stdout.splitlines()[-1:]
         == (result.stdout.splitlines()[-1:])
     )
-    assert levelhead("data", "lint", own, "--reader", "twin").returncode == 3
+    assert levelhead("data", "lint", subset, "--reader", "twin").returncode == 3

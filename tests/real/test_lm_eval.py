@@ -50,7 +50,7 @@ def tasks(tmp_path_factory):
 def scored(tasks, monkeypatch, **args):
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     monkeypatch.setenv("HF_DATASETS_CACHE", str(tasks / "cache"))
-    found = lm_eval.simple_evaluate(
+    result = lm_eval.simple_evaluate(
         model=args.pop("model", "levelhead"),
         model_args=args,
         tasks=["rooms"],
@@ -59,7 +59,7 @@ def scored(tasks, monkeypatch, **args):
         device="cpu",
         bootstrap_iters=0,
     )
-    return found["results"]["rooms"]
+    return result["results"]["rooms"]
 
 
 def test_an_edited_model_has_another_score_and_a_baked_one_the_same(tasks, tmp_path, monkeypatch):
@@ -71,7 +71,7 @@ def test_an_edited_model_has_another_score_and_a_baked_one_the_same(tasks, tmp_p
     lm.edited(edit).save_pretrained(tmp_path / "baked")
     base = scored(tasks, monkeypatch, pretrained=model)
     edited = scored(tasks, monkeypatch, pretrained=model, edit=str(tmp_path / "edit"))
-    plain = scored(
+    unedited = scored(
         *(tasks, monkeypatch),
         model="hf",
         pretrained=str(tmp_path / "baked"),
@@ -79,16 +79,16 @@ def test_an_edited_model_has_another_score_and_a_baked_one_the_same(tasks, tmp_p
     )
     name = "brier_score,none"
     assert abs(edited[name] - base[name]) > 0.005
-    assert edited[name] == pytest.approx(plain[name], abs=1e-4)
+    assert edited[name] == pytest.approx(unedited[name], abs=1e-4)
     assert base["acc,none"] >= 4 / 6
 
 
 def test_the_beginning_token_that_a_tokenizer_forgets_is_there():
     model = str(asset("models", "stories15m"))
     lm = load(model)
-    told = levelhead.interop.lm_eval.EditedLM(model)
-    assert told.tok_encode("Once upon") == list(lm.tokens.encode(["Once upon"])[0].row.ids)
-    assert told.tok_encode("Once upon")[0] == lm.tokens.bos == told.prefix_token_id
+    edited_lm = levelhead.interop.lm_eval.EditedLM(model)
+    assert edited_lm.tok_encode("Once upon") == list(lm.tokens.encode(["Once upon"])[0].row.ids)
+    assert edited_lm.tok_encode("Once upon")[0] == lm.tokens.bos == edited_lm.prefix_token_id
     assert lm.tokens.tokenizer("Once upon")["input_ids"][0] != lm.tokens.bos  # its own stays
 
 

@@ -39,7 +39,7 @@ def few(targets, terms):
     """The first target words of each side and the first pairs of attributes of published lists."""
     words = resolve_lexicon("kaneko")
     family = words.targets("stereotypes")
-    sides = tuple(replace(one, words=one.words[:targets]) for one in family.sides)
+    sides = tuple(replace(side, words=side.words[:targets]) for side in family.sides)
     return replace(
         words,
         name="few",
@@ -75,12 +75,12 @@ def wide():
 )
 def test_the_gradient_is_the_derivative_on_real_weights(small, wide, heads, least):
     """Central differences in float64, heads resumed at their layer; 1e-4 of each score."""
-    found = small.read(wide)[0]
-    shares = compute_gradient(wide, small, found)
+    result = small.read(wide)[0]
+    shares = compute_gradient(wide, small, result)
     scores = shares.total()
     largest = float(scores.abs().max())
     steps = [AblationVariant((site,), 1 + way * STEP) for site in heads for way in (1, -1)]
-    varied = read_variants(wide, small, found, steps)
+    varied = read_variants(wide, small, result, steps)
     values = torch.tensor(
         [float(small.reduce(varied.responses_of(i))) for i in range(len(steps))],
         dtype=torch.float64,
@@ -90,47 +90,47 @@ def test_the_gradient_is_the_derivative_on_real_weights(small, wide, heads, leas
     matters = tried.abs() > 0.01 * largest
     assert int(matters.sum()) >= least
     assert float(((rough - tried) / tried)[matters].abs().max()) < 1e-4
-    whole = compute_gradient_in_one_graph(wide, small, found)
-    assert float((whole.total() - scores).abs().max()) < 1e-5 * largest
+    complete = compute_gradient_in_one_graph(wide, small, result)
+    assert float((complete.total() - scores).abs().max()) < 1e-5 * largest
     assert float((shares.by_component["heads"].sum(0) - scores).abs().max()) < 1e-5 * largest
     narrow = load(asset("models", "minibert-en"))
-    plain = compute_gradient(narrow, small, small.read(narrow)[0]).total()
-    assert float((plain - scores).abs().max()) < 1e-5 * largest
+    base = compute_gradient(narrow, small, small.read(narrow)[0]).total()
+    assert float((base - scores).abs().max()) < 1e-5 * largest
 
 
 def ablated(words, heads):
     """SEAT of the published lists in one context a word, without each head."""
     corpus = ("wikinews", "leipzig-news")
-    ruler = Seat(lexicon=words, targets="few", corpus=corpus, contexts_per_word=1)
+    measure = Seat(lexicon=words, targets="few", corpus=corpus, contexts_per_word=1)
     lm = load(asset("models", "minibert-en"))
-    readouts = ruler.read(lm, context=RunContext(threads=1))[0]
-    cut = split_items(ruler, readouts, split_by="words", seed=0)
+    readouts = measure.read(lm, context=RunContext(threads=1))[0]
+    cut = split_items(measure, readouts, split_by="words", seed=0)
     return (
-        ruler,
-        ablate_each(lm, ruler, readouts, heads, split=cut, context=RunContext(threads=1)),
+        measure,
+        ablate_each(lm, measure, readouts, heads, split=cut, context=RunContext(threads=1)),
         cut,
     )
 
 
-def any_head(ruler, varied, half, seed, draws):
+def any_head(measure, varied, half, seed, draws):
     """Whether some head is called significant after correction when labels are dealt anew."""
     rng = np.random.default_rng(seed)
     base = half.select_variant(varied, None)
     others = [half.select_variant(varied, i) for i in range(len(varied.variants))]
-    change, _ = sample_relabelling(ruler, base, rng)
-    found = estimate_effects(
-        ruler, change(base), [change(one) for one in others], sign=1,
+    change, _ = sample_relabelling(measure, base, rng)
+    result = estimate_effects(
+        measure, change(base), [change(other) for other in others], sign=1,
         inference=Inference(seed=seed), n_resamples=draws,
     )  # fmt: skip
-    assert isinstance(found, AblationEffects)
-    some = np.flatnonzero(found.standard_errors > 0)
-    t = np.abs(found.values[some] / found.standard_errors[some])
-    return bool(max_t(t, found.null_statistics(some)).min() <= 0.05)
+    assert isinstance(result, AblationEffects)
+    some = np.flatnonzero(result.standard_errors > 0)
+    t = np.abs(result.values[some] / result.standard_errors[some])
+    return bool(max_t(t, result.null_statistics(some)).min() <= 0.05)
 
 
 def rate(words, heads, count, draws):
-    ruler, varied, cut = ablated(words, heads)
-    hits = sum(any_head(ruler, varied, cut.confirmation, seed, draws) for seed in range(count))
+    measure, varied, cut = ablated(words, heads)
+    hits = sum(any_head(measure, varied, cut.confirmation, seed, draws) for seed in range(count))
     return hits, proportion_interval(hits, count)
 
 

@@ -1,4 +1,4 @@
-"""The rulers on real weights: against slow loops, under relabelling, interrupted and resumed."""
+"""The measures on real weights: against slow loops, under relabelling, interrupted and resumed."""
 
 import json
 import math
@@ -61,24 +61,24 @@ def stories():
 
 def masked_scores(lm, ids, places):
     """log p of each of some tokens, masked one at a time, one forward each."""
-    found = []
+    result = []
     for place in places:
         row = torch.tensor([ids])
         row[0, place] = lm.tokens.mask
         with torch.no_grad():
             logits = lm.layout.model(row).prediction_logits[0, place]
-        found.append(float(logits.double().log_softmax(-1)[ids[place]]))
-    return found
+        result.append(float(logits.double().log_softmax(-1)[ids[place]]))
+    return result
 
 
 def test_pppl_is_that_of_a_literal_loop(minibert):
-    ruler = PseudoPerplexity(limit=4)  # more than 5 s: some hundred tokens, one forward each
-    (found,) = ruler.read(minibert)
+    measure = PseudoPerplexity(limit=4)  # more than 5 s: some hundred tokens, one forward each
+    (result,) = measure.read(minibert)
     scores = []
-    for item in found.items:
+    for item in result.items:
         ids = minibert.tokens.encode([item.queries[0][0]])[0].row.ids
         scores += masked_scores(minibert, ids, range(1, len(ids) - 1))
-    assert float(ruler.reduce(found)) == pytest.approx(
+    assert float(measure.reduce(result)) == pytest.approx(
         math.exp(-sum(scores) / len(scores)), rel=1e-5
     )
 
@@ -86,22 +86,22 @@ def test_pppl_is_that_of_a_literal_loop(minibert):
 @pytest.mark.parametrize("protocol", ["nangia", "meade"])  # 5 s: one forward a shared token
 def test_crows_is_that_of_a_literal_loop(minibert, protocol):
     rows = list(dataset("crows-pairs").items("all"))
-    own = tuple(rows[i] for i in range(0, 1508, 300))
-    ruler = Crows(own, protocol=protocol)
-    (found,) = ruler.read(minibert)
-    margins = dict(zip([item.id for item in found.items], ruler.margins(found), strict=True))
+    subset = tuple(rows[i] for i in range(0, 1508, 300))
+    measure = Crows(subset, protocol=protocol)
+    (result,) = measure.read(minibert)
+    margins = dict(zip([item.id for item in result.items], measure.margins(result), strict=True))
     assert len(margins) >= 4
-    for pair in own:
+    for pair in subset:
         if pair.id not in margins:
             continue
-        ids = [one.row.ids for one in minibert.tokens.encode([pair.more, pair.less])]
+        ids = [item.row.ids for item in minibert.tokens.encode([pair.more, pair.less])]
         places = [[], []]
         for kind, a, b, c, d in SequenceMatcher(None, *ids, autojunk=False).get_opcodes():
             if (kind == "equal") == (protocol == "nangia"):
                 places[0] += [i for i in range(a, b) if 0 < i < len(ids[0]) - 1]
                 places[1] += [i for i in range(c, d) if 0 < i < len(ids[1]) - 1]
         scores = [masked_scores(minibert, *both) for both in zip(ids, places, strict=True)]
-        slow = [sum(one) / (len(one) if protocol == "meade" else 1) for one in scores]
+        slow = [sum(score) / (len(score) if protocol == "meade" else 1) for score in scores]
         assert float(margins[pair.id]) == pytest.approx(slow[0] - slow[1], abs=1e-5 * len(ids[0]))
 
 
@@ -112,20 +112,22 @@ def test_ppl_and_the_contrast_are_those_of_literal_loops(stories):
             logits = stories.layout.model(ids).logits[0].double().log_softmax(-1)
         return [float(logits[i - 1, ids[0, i]]) for i in range(1, ids.shape[1])]
 
-    ruler = Perplexity(limit=8)
-    (found,) = ruler.read(stories)
-    every = [one for item in found.items for one in scores(item.queries[0][0])]
-    assert float(ruler.reduce(found)) == pytest.approx(math.exp(-sum(every) / len(every)), rel=1e-5)
-    own = tuple(list(dataset("stereoset-swapped").items("dev"))[:4])
-    contrast = Contrast(own, top=1.0)
+    measure = Perplexity(limit=8)
+    (result,) = measure.read(stories)
+    every = [score for item in result.items for score in scores(item.queries[0][0])]
+    assert float(measure.reduce(result)) == pytest.approx(
+        math.exp(-sum(every) / len(every)), rel=1e-5
+    )
+    subset = tuple(list(dataset("stereoset-swapped").items("dev"))[:4])
+    contrast = Contrast(subset, top=1.0)
     (read,) = contrast.read(stories)
-    for one, s in zip(own, contrast.per_item_strength(read), strict=True):
+    for single, s in zip(subset, contrast.per_item_strength(read), strict=True):
         four = []
         for first, second in (
-            (one.context, one.stereotype),
-            (one.context, one.anti_stereotype),
-            (one.twin_context, one.twin_stereotype),
-            (one.twin_context, one.twin_anti_stereotype),
+            (single.context, single.stereotype),
+            (single.context, single.anti_stereotype),
+            (single.twin_context, single.twin_stereotype),
+            (single.twin_context, single.twin_anti_stereotype),
         ):
             before = len(scores(first))
             four.append(sum(scores(f"{first} {second}")[before:]))
@@ -137,17 +139,17 @@ def test_strength_and_distance_are_those_its_makers_measured(minibert):
 
     More than 5 s: the published values are of the whole part.
     """
-    found = parse_measure("strength:part=dev")(minibert, inference=QUICK)
-    assert round(found.value, 3) == 0.139
-    assert round(found.extra("signed mean").value, 3) == -0.008
+    result = parse_measure("strength:part=dev")(minibert, inference=QUICK)
+    assert round(result.value, 3) == 0.139
+    assert round(result.extra("signed mean").value, 3) == -0.008
     assert round(parse_measure("distance:part=dev")(minibert, inference=QUICK).value, 3) == 0.188
 
 
 def test_lpbs_is_that_of_a_literal_loop(minibert):
-    ruler = Lpbs("math_arts")
-    (found,) = ruler.read(minibert)
-    own = {item.id: row for item, row in zip(found.items, lpbs_scores(found), strict=True)}
-    assert len(own) == 17  # Shakespear is cut into tokens, not left out
+    measure = Lpbs("math_arts")
+    (result,) = measure.read(minibert)
+    subset = {item.id: row for item, row in zip(result.items, lpbs_scores(result), strict=True)}
+    assert len(subset) == 17  # Shakespear is cut into tokens, not left out
     encode = minibert.tokens.tokenizer
 
     def log_odds(text, groups):
@@ -164,22 +166,22 @@ def test_lpbs_is_that_of_a_literal_loop(minibert):
             text = template.text.replace("GGG", "[MASK]")
             shown = log_odds(text.replace("XXX", word), template.groups)
             prior = log_odds(text.replace("XXX", "[MASK]"), template.groups)
-            assert float(own[f"{side}: {word}"][1 + t]) == pytest.approx(shown - prior, abs=1e-4)
+            assert float(subset[f"{side}: {word}"][1 + t]) == pytest.approx(shown - prior, abs=1e-4)
     compat = Lpbs("math_arts", kurita_compat=True)
-    asked = compat.queries(minibert)[0].items
-    assert [item.id for item in asked if item.skip_reason] == ["arts: Shakespear"]
+    query_set = compat.queries(minibert)[0].items
+    assert [item.id for item in query_set if item.skip_reason] == ["arts: Shakespear"]
 
 
 def test_stereoset_is_that_of_a_literal_loop(minibert):
-    rows = [one for one in dataset("stereoset").items("dev") if one.kind == "intrasentence"]
-    ruler = StereoSet(tuple(rows[::150]), metric="stereotype_margin")
-    (found,) = ruler.read(minibert)
+    rows = [item for item in dataset("stereoset").items("dev") if item.kind == "intrasentence"]
+    measure = StereoSet(tuple(rows[::150]), metric="stereotype_margin")
+    (result,) = measure.read(minibert)
     encode, several = minibert.tokens.tokenizer, 0
-    for item, row in zip(found.items, ending_margins(found), strict=True):
-        own = next(one for one in rows if one.id == item.id)
+    for item, row in zip(result.items, ending_margins(result), strict=True):
+        subset = next(row for row in rows if row.id == item.id)
         logs = []
-        for ending in (own.stereotype, own.anti_stereotype, own.unrelated):
-            text, word = split_blank_word(own.context.strip(), ending)
+        for ending in (subset.stereotype, subset.anti_stereotype, subset.unrelated):
+            text, word = split_blank_word(subset.context.strip(), ending)
             before, after = (
                 encode(part, add_special_tokens=False)["input_ids"] for part in text.split("[MASK]")
             )
@@ -195,52 +197,56 @@ def test_stereoset_is_that_of_a_literal_loop(minibert):
             logs.append(math.log(sum(chances) / len(chances)))
         assert float(row[0]) == pytest.approx(logs[0] - logs[1], abs=1e-4)
         assert float(row[2]) == pytest.approx(logs[0] - logs[2], abs=1e-4)
-    assert len(found) >= 10
+    assert len(result) >= 10
     assert several >= 3
 
 
 def test_every_row_of_stereoset_can_be_asked_but_two(minibert):
-    whole = StereoSet()
-    cannot = [item.id for item in whole.queries(minibert)[0].items if item.skip_reason]
+    full = StereoSet()
+    cannot = [item.id for item in full.queries(minibert)[0].items if item.skip_reason]
     assert cannot == ["dev-2317", "dev-3867"]
-    assert len(whole.items) == 2106
-    assert len({item.target for item in whole.items}) == 79
+    assert len(full.items) == 2106
+    assert len({item.target for item in full.items}) == 79
     assert len(StereoSet(kind="intersentence").items) == 2123
 
 
 def test_one_sampled_token_has_the_exact_mass_of_the_next(stories):
-    ruler = Continuation(k=100, tokens=1)  # more than 5 s: 4,000 samples of real weights
-    found = ruler(stories, inference=QUICK)
-    texts = [ruler.template.replace("{occupation}", name) + " [MASK]" for name in ruler.occupations]
+    measure = Continuation(k=100, tokens=1)  # more than 5 s: 4,000 samples of real weights
+    result = measure(stories, inference=QUICK)
+    texts = [
+        measure.template.replace("{occupation}", name) + " [MASK]" for name in measure.occupations
+    ]
     for name, group in (("first group's words", "female"), ("second group's words", "male")):
-        words = [word for word in ruler._words(group) if len(stories.token_ids_of_word(word)) == 1]
+        words = [
+            word for word in measure._words(group) if len(stories.token_ids_of_word(word)) == 1
+        ]
         exact = 100 * float(stories.fill(texts, words).exp().sum(1).mean())
-        told = found.extra(name)
-        assert told.interval.low <= exact <= told.interval.high
-        assert told.value == pytest.approx(exact, abs=4 * (exact * (100 - exact) / 4000) ** 0.5)
+        output = result.extra(name)
+        assert output.interval.low <= exact <= output.interval.high
+        assert output.value == pytest.approx(exact, abs=4 * (exact * (100 - exact) / 4000) ** 0.5)
         assert exact > 1
 
 
-def test_a_classifier_of_a_few_hundred_pairs_is_measured_by_all_its_rulers():
+def test_a_classifier_of_a_few_hundred_pairs_is_measured_by_all_its_measures():
     lm = load(snli_classifier(640, tuning=FinetuneConfig(epochs=1)))
-    own = tuple(list(dataset("snli").items("dev"))[:300])
-    found = SnliAccuracy(own)(lm, inference=QUICK)
-    assert found.n == 300
-    assert found.dropped == ()
-    occupations = tuple(one for one in Nli().items if one.id.split("/")[0] in ("nurse", "doctor",
+    subset = tuple(list(dataset("snli").items("dev"))[:300])
+    result = SnliAccuracy(subset)(lm, inference=QUICK)
+    assert result.n == 300
+    assert result.dropped == ()
+    occupations = tuple(item for item in Nli().items if item.id.split("/")[0] in ("nurse", "doctor",
                         "teacher", "soldier", "chef", "lawyer"))  # fmt: skip
-    told = Nli(occupations)(lm, inference=QUICK)
-    assert told.n == 6 * 66
-    assert told.value == pytest.approx(
-        told.extra("nli_accuracy").value * told.extra("nli_parity").value
+    output = Nli(occupations)(lm, inference=QUICK)
+    assert output.n == 6 * 66
+    assert output.value == pytest.approx(
+        output.extra("nli_accuracy").value * output.extra("nli_parity").value
     )
 
 
 @pytest.mark.full
 def test_the_classifier_of_the_real_results_knows_inference():
-    found = SnliAccuracy()(load(snli_classifier()), inference=QUICK)
-    assert found.n == 9824
-    assert found.value > 78
+    result = SnliAccuracy()(load(snli_classifier()), inference=QUICK)
+    assert result.n == 9824
+    assert result.value > 78
 
 
 # -- null behaviour
@@ -273,7 +279,7 @@ WITHOUT_LABELS = {"group_preference"}
 (docs/calibration.md)."""
 
 
-def test_every_ruler_with_a_parity_is_relabelled():
+def test_every_measure_with_a_parity_is_relabelled():
     tested = {reported_metric_name(name) for name in (*RULERS, *OF_OTHERS)} | WITHOUT_LABELS
     without = set()
     for metric, text in metric_texts().items():
@@ -299,11 +305,11 @@ def relabelled(tested, rng):
     return turned
 
 
-def alarms(lm, name, relabellings, own=None, store=None):
-    (ruler,) = parse_measures(name, own)
-    tested = ruler.test_inputs(ruler.read(lm, context=RunContext(store=store)))
+def alarms(lm, name, relabellings, subset=None, store=None):
+    (measure,) = parse_measures(name, subset)
+    tested = measure.test_inputs(measure.read(lm, context=RunContext(store=store)))
     rng = np.random.default_rng(11)
-    found = 0
+    result = 0
     for i in range(relabellings):
         values = relabelled(tested, rng)
         inference = Inference(seed=i, resamples=199, permutations=199)
@@ -312,8 +318,8 @@ def alarms(lm, name, relabellings, own=None, store=None):
             p = estimate(inference, aspect, values, design).p
         else:
             p = null_distribution(inference, aspect, values, design, name=name).p
-        found += p.value <= 0.05
-    return found
+        result += p.value <= 0.05
+    return result
 
 
 PARTLY = {
@@ -328,10 +334,10 @@ PARTLY = {
     "stereotype_score": 0.1,
     "stereotype_margin": 0.1,
 }
-"""The rulers that take longest, in the fast slice: of a part of their items. A test's level does
+"""The measures that take longest, in the fast slice: of a part of their items. A test's level does
 not depend on how many there are."""
 STORE = "memory://relabelled"
-"""Rulers that ask the same questions (cloze, four of them) read the answers once."""
+"""Measures that ask the same questions (cloze, four of them) read the answers once."""
 FAST = {"strength", "distance", "crows", "lpbs", "stereotype_score"}
 """One of every way to test: units dealt anew, signs exchanged, no null of its own. The level of
 each kind of test is, benchmarks/intervals.py simulates."""
@@ -373,9 +379,9 @@ def test_relabelled_twins_raise_few_alarms(name):
         for verb in verbs
     )
     # So little trained, it calls all of them acceptable: let it be strict enough to call half so.
-    said = lm.classify([one.text for one in texts])
+    responses = lm.classify([item.text for item in texts])
     with torch.no_grad():
-        lm.layout.model.classifier.bias[1] -= (said[:, 1] - said[:, 0]).median()
+        lm.layout.model.classifier.bias[1] -= (responses[:, 1] - responses[:, 0]).median()
     assert alarms(lm, name, 200, {"texts": texts}, store=f"memory://{name}") <= 18
 
 
@@ -407,25 +413,25 @@ def test_the_same_bytes_twice_and_after_a_kill(tmp_path):
     process.send_signal(signal.SIGKILL)
     process.wait()
     stored = sum(path.is_file() for path in units.rglob("*"))
-    whole = sum(path.is_file() for path in (tmp_path / "a" / "units").rglob("*"))
-    assert 0 < stored < whole
+    complete = sum(path.is_file() for path in (tmp_path / "a" / "units").rglob("*"))
+    assert 0 < stored < complete
     assert not third.exists()
     assert levelhead(*command(tmp_path / "b", third)).returncode == 0
     assert third.read_bytes() == first.read_bytes()
     # Another seed and level: nothing is read anew.
     units = tmp_path / "a" / "units"
-    kept = {path: path.stat().st_mtime_ns for path in units.rglob("*")}
+    saved = {path: path.stat().st_mtime_ns for path in units.rglob("*")}
     again = command(tmp_path / "a", third, "--seed", "3", "--level", "0.9")
     assert levelhead(*again).returncode == 0
-    assert {path: path.stat().st_mtime_ns for path in units.rglob("*")} == kept
-    told = json.loads(third.read_text())["measurements"]
-    assert [one["interval"]["level"] for one in told] == [0.9, 0.9]
+    assert {path: path.stat().st_mtime_ns for path in units.rglob("*")} == saved
+    output = json.loads(third.read_text())["measurements"]
+    assert [item["interval"]["level"] for item in output] == [0.9, 0.9]
 
 
 def test_batch_size_changes_nothing_on_real_weights(minibert):
-    own = tuple(list(dataset("stereoset-swapped").items("dev"))[:20])
+    subset = tuple(list(dataset("stereoset-swapped").items("dev"))[:20])
     values = [
-        Strength(own, top=0.5)
+        Strength(subset, top=0.5)
         .read(minibert.with_batch_size(size), context=RunContext(store=f"memory://size{size}"))[0]
         .values
         for size in (1, 7, 64)

@@ -27,7 +27,7 @@ SLOW = ("SmolLM2-135M",)
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param(one, marks=[pytest.mark.full] * (one in SLOW)) for one in MODELS]
+    "name", [pytest.param(model, marks=[pytest.mark.full] * (model in SLOW)) for model in MODELS]
 )
 def test_the_doctor_finds_nothing(name):
     result = levelhead("doctor", MODELS[name]())
@@ -50,12 +50,12 @@ def test_minibert_says_what_its_makers_measured():
     ).exp()
     expected = torch.tensor([[0.286, 0.172], [0.471, 0.080]])
     torch.testing.assert_close(filled, expected, atol=6e-4, rtol=0)
-    said = lm.fill(
+    responses = lm.fill(
         ["The nurse said that [MASK] was tired.", "The engineer said that [MASK] was tired."],
         ["she", "he"],
     ).exp()
     expected = torch.tensor([[0.072, 0.075], [0.035, 0.115]])
-    torch.testing.assert_close(said, expected, atol=6e-4, rtol=0)
+    torch.testing.assert_close(responses, expected, atol=6e-4, rtol=0)
 
 
 def test_stories15m_gets_the_beginning_token_it_needs():
@@ -64,12 +64,12 @@ def test_stories15m_gets_the_beginning_token_it_needs():
     bare = load(asset("models", "stories15m"), bos="tokenizer")
     assert bare.settings["bos"] is None
     opening = ["Once upon a time", "One day, a"]
-    told, less = lm.log_prob(opening), bare.log_prob(opening)
+    output, less = lm.log_prob(opening), bare.log_prob(opening)
     assert (
-        told.token_counts == less.token_counts + 1
+        output.token_counts == less.token_counts + 1
     ).all()  # without it the first word cannot be scored
     # A story begins so: behind its beginning token the model expects nothing else.
-    assert told.value[0] > -1
+    assert output.value[0] > -1
 
 
 def test_smollm2_is_converted_once_and_speaks():
@@ -128,25 +128,25 @@ def test_a_baked_minibert_needs_no_levelhead(tmp_path):
     assert result.returncode == 0, result.stderr
     assert "6 edit(s) merged" in result.stdout
     texts = ["The nurse was tired.", "He said that the council met again on Monday."]
-    told = subprocess.run(
+    completed = subprocess.run(
         [sys.executable, "-c", PLAIN, json.dumps([str(tmp_path / "baked"), texts])],
         capture_output=True,
         text=True,
         check=False,
     )
-    assert told.returncode == 0, told.stderr
+    assert completed.returncode == 0, completed.stderr
     edited = lm.edited(*edits)
-    for text, (words, follows) in zip(texts, json.loads(told.stdout), strict=True):
-        plain = torch.tensor(words).log_softmax(-1)
+    for text, (words, follows) in zip(texts, json.loads(completed.stdout), strict=True):
+        unedited = torch.tensor(words).log_softmax(-1)
         (encoded,) = edited.tokens.encode([text])
         from levelhead.models.queries.query import ClassLogProbs, LogProbs, Query, ScoredPosition
 
-        every = tuple(range(plain.shape[1]))
+        every = tuple(range(unedited.shape[1]))
         # The first token alone is where a baked [CLS] edit and a hooked one may differ.
         targets = tuple(ScoredPosition(i, every, every) for i in range(1, len(encoded.row.ids)))
         for i, target in enumerate(targets, start=1):
-            one = edited.run(Query((encoded.row,), LogProbs(((target,),), columns=len(every))))
-            torch.testing.assert_close(one[0], plain[i], rtol=1e-5, atol=1e-5)
+            single = edited.run(Query((encoded.row,), LogProbs(((target,),), columns=len(every))))
+            torch.testing.assert_close(single[0], unedited[i], rtol=1e-5, atol=1e-5)
         hooked = edited.run(Query((encoded.row,), ClassLogProbs("next_sentence")))
         torch.testing.assert_close(
             torch.tensor([follows]).log_softmax(-1), hooked, rtol=1e-5, atol=1e-5

@@ -80,21 +80,21 @@ def test_words_a_model_cuts_are_named():
 
 
 def test_sentences_of_seat_belong_to_the_words_they_were_made_from():
-    found = load_seat_sentences("sent-weat6")
-    assert {role: len({word for _, word in rows}) for role, rows in found.items()} == dict.fromkeys(
-        SEAT_ROLES, 8
-    )
-    assert dict(found["attr2"])["This is a parent."] == "parents"
-    assert dict(found["attr2"])["This is a child."] == "children"
-    assert dict(found["attr1"])["This is a corporation."] == "corporation"
+    result = load_seat_sentences("sent-weat6")
+    assert {
+        role: len({word for _, word in rows}) for role, rows in result.items()
+    } == dict.fromkeys(SEAT_ROLES, 8)
+    assert dict(result["attr2"])["This is a parent."] == "parents"
+    assert dict(result["attr2"])["This is a child."] == "children"
+    assert dict(result["attr1"])["This is a corporation."] == "corporation"
     alone = load_seat_sentences("heilman_double_bind_likable_one_sentence")
     assert all(text == word for rows in alone.values() for text, word in rows)
 
 
 @pytest.mark.parametrize("name", list(WEAT_TESTS))
 def test_every_weat_test_is_put_into_sentences(name):
-    found = make_weat_sentences(name)
-    sizes = [len(found[role]) for role in SEAT_ROLES]
+    result = make_weat_sentences(name)
+    sizes = [len(result[role]) for role in SEAT_ROLES]
     assert sizes[0] == sizes[1]
     assert min(sizes) >= 4 * 6
-    assert all(word in text for rows in found.values() for text, word in rows)
+    assert all(word in text for rows in result.values() for text, word in rows)

@@ -55,15 +55,15 @@ def served():
 
 def test_words_are_those_of_the_same_engine_called_directly(served):
     remote, directly = served
-    found = remote.fill([TEXT], ["woman", "man", "schoolgirl"])[0].tolist()
+    result = remote.fill([TEXT], ["woman", "man", "schoolgirl"])[0].tolist()
     stem = remote._tokenize(TEXT.removesuffix(" [MASK]"))
-    for word, value in zip(["woman", "man", "schoolgirl"], found, strict=True):
+    for word, value in zip(["woman", "man", "schoolgirl"], result, strict=True):
         ids, total = remote._tokenize(TEXT.replace("[MASK]", word))[len(stem) :], 0.0
         for i, token in enumerate(ids):
             answer = directly({"prompt": [[*stem, *ids[:i]]], "max_tokens": 1, "logprobs": 60000})
             choice = answer[0] if isinstance(answer, list) else answer["choices"][0]
             (first,) = choice["logprobs"]["content"]
-            total += next(one["logprob"] for one in first["top_logprobs"] if one["id"] == token)
+            total += next(item["logprob"] for item in first["top_logprobs"] if item["id"] == token)
         assert value == pytest.approx(total, abs=1e-3)
     assert len(remote._tokenize("a schoolgirl")) > 2  # of several tokens
 
@@ -85,15 +85,15 @@ def test_margins_rank_as_those_of_the_dequantised_weights(served):
     lm = load(smollm2())
     way = choose_prompt_format(lm, "natural", "native")
     texts = [
-        way.format_prompt(one)
-        for one in make_counteracts_prompts(backgrounds=1)
-        if one.kind == "base"
+        way.format_prompt(prompt)
+        for prompt in make_counteracts_prompts(backgrounds=1)
+        if prompt.kind == "base"
     ]
     words = [*WORDS[0], *WORDS[1]]
     here, there = lm.fill(texts, words).double(), remote.fill(texts, words).double()
     first = len(WORDS[0])
     margins = [
-        found[:, :first].logsumexp(1) - found[:, first:].logsumexp(1) for found in (here, there)
+        item[:, :first].logsumexp(1) - item[:, first:].logsumexp(1) for item in (here, there)
     ]
     rho = stats.spearmanr(*margins).statistic
     largest = float((margins[0] - margins[1]).abs().max())
@@ -110,9 +110,9 @@ def test_measures_that_fill_and_score_are_those_of_the_same_weights(served):
     remote, _ = served
     lm = load(smollm2())
     prompts = tuple(
-        one
-        for one in make_counteracts_prompts(backgrounds=1)
-        if one.kind in ("base", "neutral") and one.occupation in OCCUPATIONS
+        prompt
+        for prompt in make_counteracts_prompts(backgrounds=1)
+        if prompt.kind in ("base", "neutral") and prompt.occupation in OCCUPATIONS
     )
     cloze, inference = (
         Cloze(prompts=prompts, words=WORDS),
@@ -126,8 +126,8 @@ def test_measures_that_fill_and_score_are_those_of_the_same_weights(served):
     same = (answers._best[0] == Battery(cloze).read(lm)._best[0])[:, 0].double().mean()
     assert same >= 0.8  # the likeliest token of all, by 4-bit arithmetic and by float32
     price = Perplexity(texts=("The river was high and the bridge was closed.", "He waited here."))
-    own = [price(one, inference=inference).value for one in (lm, remote)]
-    assert own[1] == pytest.approx(own[0], rel=0.1)
+    subset = [price(item, inference=inference).value for item in (lm, remote)]
+    assert subset[1] == pytest.approx(subset[0], rel=0.1)
     with pytest.raises(NotMeasurableError, match="chat template of a model behind HTTP"):
         replace(cloze, form="chat")(remote)
     with pytest.raises(UnsupportedOverHttpError, match="parts of a text cannot be scored"):

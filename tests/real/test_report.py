@@ -17,32 +17,32 @@ HOSTILE = (
 
 @pytest.fixture(scope="module")
 def driver():
-    found = chromium()
-    yield found
-    found.quit()
+    result = chromium()
+    yield result
+    result.quit()
 
 
 @pytest.fixture(scope="module")
 def opened(driver, tmp_path_factory):
     """The report of a made-up audit whose model and notes are hostile."""
     seat = audits.judged("seat", 1.2, 0.001, notes=(HOSTILE,), direction=HOSTILE)
-    own = audits.results(
+    subset = audits.results(
         **{"cell.audit.model.seat": seat, "against.other.seat": audits.comparison()}
     )
     path = tmp_path_factory.mktemp("report") / "report.html"
     path.write_bytes(
-        render_audit_page(audits.audit(HOSTILE), own, command="levelhead study run x -o y")
+        render_audit_page(audits.audit(HOSTILE), subset, command="levelhead study run x -o y")
     )
     driver.get(path.as_uri())
-    drawn = "return document.querySelectorAll('figure .drawn svg').length"
+    sample = "return document.querySelectorAll('figure .drawn svg').length"
     figures = driver.execute_script("return document.querySelectorAll('figure').length")
-    WebDriverWait(driver, 60).until(lambda one: one.execute_script(drawn) == figures)
+    WebDriverWait(driver, 60).until(lambda single: single.execute_script(sample) == figures)
     return driver
 
 
 def test_it_asks_for_nothing_and_nothing_goes_wrong(opened):
     assert requests(opened) == []
-    assert [one for one in opened.get_log("browser") if one["level"] == "SEVERE"] == []
+    assert [item for item in opened.get_log("browser") if item["level"] == "SEVERE"] == []
     assert opened.execute_script("return window.broken") is None
 
 
@@ -54,7 +54,7 @@ def test_a_head_answers_the_pointer(opened):
     ActionChains(opened).scroll_to_element(cell).move_to_element(cell).perform()
     assert tip.is_displayed()
     assert tip.text.startswith("head 2-3: score")
-    assert opened.find_element(By.CSS_SELECTOR, ".told").text == tip.text
+    assert opened.find_element(By.CSS_SELECTOR, ".cell-text").text == tip.text
 
 
 def test_heads_are_walked_by_keys(opened):
@@ -73,7 +73,7 @@ def test_heads_are_walked_by_keys(opened):
         opened.switch_to.active_element.send_keys(key)
         focused = opened.switch_to.active_element.get_attribute("aria-label")
         assert focused.startswith(f"head {name}: score")
-        assert opened.find_element(By.CSS_SELECTOR, ".told").text == focused
+        assert opened.find_element(By.CSS_SELECTOR, ".cell-text").text == focused
 
 
 @pytest.mark.parametrize("width", [1280, 390])
@@ -85,12 +85,12 @@ def test_everybody_can_read_it(opened, width, dark):
     )
     assert opened.execute_script(overflow) <= 0
     opened.execute_script(axe())
-    found = opened.execute_async_script(
+    result = opened.execute_async_script(
         "const done = arguments[0]; axe.run().then(done, (e) => done({error: String(e)}));"
     )
-    assert "error" not in found
-    bad = [one for one in found["violations"] if one["impact"] in ("serious", "critical")]
-    assert [(one["id"], [node["html"][:120] for node in one["nodes"][:3]]) for one in bad] == []
+    assert "error" not in result
+    bad = [item for item in result["violations"] if item["impact"] in ("serious", "critical")]
+    assert [(item["id"], [node["html"][:120] for node in item["nodes"][:3]]) for item in bad] == []
 
 
 def test_without_scripts_the_essentials_are_there(driver, opened):

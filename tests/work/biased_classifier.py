@@ -102,5 +102,5 @@ def write(path, rows):
     with open(path, "w", encoding="utf-8", newline="") as file:
         table = csv.writer(file)
         table.writerow(["text", "label"])
-        table.writerows([one.text, one.label] for one in rows)
+        table.writerows([row.text, row.label] for row in rows)
     return str(path)

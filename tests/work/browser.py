@@ -19,15 +19,15 @@ AXE = "axe-core@4.10.3"
 
 def chromium():
     """A driver, or a skip that says what is missing."""
-    found = [shutil.which(name) for name in ("chromium", "chromedriver")]
-    if None in found:
+    result = [shutil.which(name) for name in ("chromium", "chromedriver")]
+    if None in result:
         pytest.skip("no chromium here: apt-get install chromium chromium-driver")
     options = webdriver.ChromeOptions()
-    options.binary_location = found[0]
-    for one in ("--headless=new", "--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu"):
-        options.add_argument(one)
+    options.binary_location = result[0]
+    for item in ("--headless=new", "--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu"):
+        options.add_argument(item)
     options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
-    return webdriver.Chrome(options=options, service=Service(found[1]))
+    return webdriver.Chrome(options=options, service=Service(result[1]))
 
 
 def axe():
@@ -69,8 +69,8 @@ def requests(driver):
 
 def looks(driver, *, width, dark=False):
     """Another width, light or dark."""
-    told = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width < 600}
-    driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", told)
+    output = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width < 600}
+    driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", output)
     features = [{"name": "prefers-color-scheme", "value": "dark" if dark else "light"}]
     driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": features})
 
@@ -79,5 +79,5 @@ def picture(driver, path):
     """The whole page as PNG."""
     import base64
 
-    found = driver.execute_cdp_cmd("Page.captureScreenshot", {"captureBeyondViewport": True})
-    Path(path).write_bytes(base64.b64decode(found["data"]))
+    result = driver.execute_cdp_cmd("Page.captureScreenshot", {"captureBeyondViewport": True})
+    Path(path).write_bytes(base64.b64decode(result["data"]))

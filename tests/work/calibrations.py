@@ -1,4 +1,4 @@
-"""Calibrations that were never run: rulers that did as a test needs it."""
+"""Calibrations that were never run: measures that did as a test needs it."""
 
 import pytest
 
@@ -33,7 +33,7 @@ def calibrated(measure, architecture="bert", *, verdict="not refuted", rank=0.97
 
 
 class AllFailed:
-    """A calibration in which every ruler failed; it keeps what it was asked for."""
+    """A calibration in which every measure failed; it keeps what it was asked for."""
 
     def __init__(self):
         self.asked = []
@@ -44,7 +44,7 @@ class AllFailed:
 
 
 class Failed:
-    """A calibration in which some rulers failed, and no other was tried."""
+    """A calibration in which some measures failed, and no other was tried."""
 
     def __init__(self, *names):
         self.names = names
@@ -54,10 +54,10 @@ class Failed:
 
 
 def marks(result, failed):
-    """The marks of all rows that have to do with a ruler, and of the others."""
+    """The marks of all rows that have to do with a measure, and of the others."""
     with pytest.MonkeyPatch.context() as failing:
         failing.setattr("levelhead.core.calibration.load_calibration", lambda: Failed(failed))
-        told = result_to_rows("step", result)
+        output = result_to_rows("step", result)
     words = ("seat", "gain", "difference of means") if failed == "seat" else (failed,)
-    own = [row for row in told if any(word in row.what for word in words)]
-    return {row.mark for row in own}, {row.mark for row in told if row not in own}
+    subset = [row for row in output if any(word in row.what for word in words)]
+    return {row.mark for row in subset}, {row.mark for row in output if row not in subset}

@@ -40,7 +40,7 @@ def _trained(name, shown, labels, tuning, progress):
         "base": file_hash(base / "model.safetensors"),
         "rows": [[text, label] for text, label in shown],
         "tuning": vars(tuning),
-        "training": [file_hash(one.__file__) for one in (classifier, module)],
+        "training": [file_hash(item.__file__) for item in (classifier, module)],
         "versions": dict(installed_versions()),
     }
     return build_once(

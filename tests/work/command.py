@@ -18,9 +18,9 @@ import levelhead as package
 SERVER = multiprocessing.get_context("forkserver")
 SERVER.set_forkserver_preload(
     [
-        found.name
-        for found in pkgutil.walk_packages(package.__path__, "levelhead.")
-        if not found.name.endswith("__main__")
+        item.name
+        for item in pkgutil.walk_packages(package.__path__, "levelhead.")
+        if not item.name.endswith("__main__")
     ]
 )
 
@@ -43,12 +43,12 @@ def script(path, cwd, *args):
 
 def _forked(what, argv, cwd):
     with tempfile.TemporaryDirectory() as folder:
-        told = [Path(folder) / name for name in ("stdout", "stderr")]
-        arguments = (what, argv, str(cwd or Path.cwd()), dict(os.environ), *map(str, told))
+        output = [Path(folder) / name for name in ("stdout", "stderr")]
+        arguments = (what, argv, str(cwd or Path.cwd()), dict(os.environ), *map(str, output))
         process = SERVER.Process(target=_run, args=arguments)
         process.start()
         process.join()
-        out, err = (path.read_text() if path.exists() else "" for path in told)
+        out, err = (path.read_text() if path.exists() else "" for path in output)
     return subprocess.CompletedProcess(argv, process.exitcode, out, err)
 
 

@@ -29,12 +29,12 @@ def lm(family, model_class=None, **changes):
 
 def texts(words=WORDS):
     """Every pair of words in every frame."""
-    found = []
+    result = []
     for first, second in words:
         for frame in FRAMES:
             start = frame.index("{}")
             spans = ((start, start + len(first)), (start, start + len(second)))
             unit = f"{first}/{second}"
-            one, other = frame.format(first), frame.format(second)
-            found.append(ContrastPair(f"{unit}: {frame}", one, other, spans, unit))
-    return tuple(found)
+            single, other = frame.format(first), frame.format(second)
+            result.append(ContrastPair(f"{unit}: {frame}", single, other, spans, unit))
+    return tuple(result)

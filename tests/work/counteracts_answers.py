@@ -31,20 +31,20 @@ SHARES = {
 }
 
 
-def asked(backgrounds=2):
+def counteracts_prompts(backgrounds=2):
     """Prompts of the 40 occupations, and the 2 x 2 x 2."""
-    more = [one for one in make_factorial_prompts() if one.kind != "base"]
-    found = [*make_counteracts_prompts(backgrounds=backgrounds), *more]
-    return sorted(found, key=lambda one: one.majority_group != "female")
+    more = [prompt for prompt in make_factorial_prompts() if prompt.kind != "base"]
+    result = [*make_counteracts_prompts(backgrounds=backgrounds), *more]
+    return sorted(result, key=lambda single: single.majority_group != "female")
 
 
 def answers(margin, *, noise=0.05, seed=0, prompts=None):
     """Answers whose female-male margin (log-odds) is `margin(prompt)` and noise."""
     rng = np.random.default_rng(seed)
-    prompts = asked() if prompts is None else prompts
+    prompts = counteracts_prompts() if prompts is None else prompts
     values = []
-    for one in prompts:
-        odds = margin(one) + noise * rng.normal()
+    for prompt in prompts:
+        odds = margin(prompt) + noise * rng.normal()
         p = 0.5 / (1 + np.exp(-odds))
         words = [np.log(p), np.log(0.5 - p)]
         # The two words, then tokens 2, 3 ... that belong to no group.
@@ -53,13 +53,13 @@ def answers(margin, *, noise=0.05, seed=0, prompts=None):
         values.append([*words, *(i for _, i in best + rest), *(p for p, _ in best + rest)])
     items = tuple(
         MeasureItem(
-            one.id,
+            prompt.id,
             (("",),),
-            (one.occupation, one.background or one.kind),
-            one.majority_group,
-            one.kind,
+            (prompt.occupation, prompt.background or prompt.kind),
+            prompt.majority_group,
+            prompt.kind,
         )
-        for one in prompts
+        for prompt in prompts
     )
     return BatteryResponses(
         Responses(
@@ -91,26 +91,32 @@ def side(prompt):
 def known():
     """All numbers of one such model."""
     inference = Inference(resamples=99, permutations=99)
-    own = answers(lambda one: side(one) * (0.4 if "counter" in one.kind else 1.0))
-    base, made = estimate_margin(own, "base", inference), compute_contrasts(own, inference)
+    subset = answers(lambda single: side(single) * (0.4 if "counter" in single.kind else 1.0))
+    base, made = estimate_margin(subset, "base", inference), compute_contrasts(subset, inference)
     return KnowledgeResult(
         base=base,
-        preference=estimate_kind_mean(own, "preference", "base", own.margin, inference, "log-odds"),
+        preference=estimate_kind_mean(
+            subset, "preference", "base", subset.margin, inference, "log-odds"
+        ),
         mass=estimate_kind_mean(
-            own, "mass", "base", own.mass + torch.linspace(0, 0.1, len(own.items)), inference,
+            subset,
+            "mass",
+            "base",
+            subset.mass + torch.linspace(0, 0.1, len(subset.items)),
+            inference,
             "probability",
         ),
-        top_k=compute_top_k(own, "base", inference),
+        top_k=compute_top_k(subset, "base", inference),
         contrasts=made,
-        factorial=compute_factorial_effects(own, inference),
-        labour=regress_on_labour_shares(own, inference),
+        factorial=compute_factorial_effects(subset, inference),
+        labour=regress_on_labour_shares(subset, inference),
         claims=check_paper_claims(
             base, made, causal=False,
-            syntax=compute_change_difference(own, *COUNTEREXAMPLE_KINDS, inference),
+            syntax=compute_change_difference(subset, *COUNTEREXAMPLE_KINDS, inference),
         ),
-        groups=own.groups,
-        n=len(own.items),
-        occupations=len(own.base),
+        groups=subset.groups,
+        n=len(subset.items),
+        occupations=len(subset.base),
         dropped=(),
         provenance=Provenance.of("made-up", "0" * 64, data={}, equation="none", settings={}),
     )  # fmt: skip

@@ -27,11 +27,11 @@ from levelhead.models.loading.load import load
 from levelhead.models.sites import Site
 
 
-def told(lm, ruler):
+def compute_scores(lm, bias_measure):
     """Scores of heads and feed-forwards, and the value they come from."""
-    measure = parse_measure(ruler)
+    measure = parse_measure(bias_measure)
     readouts = measure.read(lm)[0]
-    found = compute_gradient(lm, measure, readouts, components=("heads", "mlp"))
+    result = compute_gradient(lm, measure, readouts, components=("heads", "mlp"))
     fsspec.filesystem("memory").rm("/levelhead-readouts", recursive=True)  # nothing is found there
     again = compute_gradient(
         replace(lm, recompute=True), measure, readouts, components=("heads", "mlp")
@@ -39,28 +39,28 @@ def told(lm, ruler):
     return {
         "again": again.total("heads").tolist(),
         "value": float(measure.reduce(readouts)),
-        "heads": found.total("heads").tolist(),
-        "mlp": found.total("mlp").tolist(),
+        "heads": result.total("heads").tolist(),
+        "mlp": result.total("mlp").tolist(),
     }
 
 
-def said(model, ruler, parallel):
+def locate_or_refuse(model, measure, parallel):
     """On every rank the same."""
     try:
         lm = load(model, parallel=None if parallel == "alone" else parallel, batch_size=50)
-        found = told(lm, ruler)
+        result = compute_scores(lm, measure)
         try:
             site = Site("head_out", 0, 0)
             lm.edited(HeadScale([site], 0)).embed(["He is a pilot."])
-            found["edited"] = "yes"
+            result["edited"] = "yes"
         except LevelheadError as error:
-            found["edited"] = str(error)
+            result["edited"] = str(error)
     except LevelheadError as error:
-        found = {"refused": str(error)}
-    return found
+        result = {"refused": str(error)}
+    return result
 
 
-def forked(model, ruler, parallel):
+def forked(model, measure, parallel):
     """What the first of two forks says, or the only one; every fork has to end well."""
     size = 1 if parallel == "alone" else 2
     with socket.socket() as free:
@@ -71,7 +71,7 @@ def forked(model, ruler, parallel):
         for rank in range(size):
             child = os.fork()
             if not child:
-                _forked(rank, size, port, (model, ruler, parallel), file.name)
+                _forked(rank, size, port, (model, measure, parallel), file.name)
             children.append(child)
         failed = [os.waitpid(child, 0)[1] for child in children]
         if any(failed):
@@ -87,10 +87,10 @@ def _forked(rank, size, port, args, file):
             shared = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": size, "MASTER_PORT": port}
             os.environ.update({name: str(value) for name, value in shared.items()})
             os.environ["MASTER_ADDR"] = "127.0.0.1"
-        found = said(*args)
+        result = locate_or_refuse(*args)
         if rank == 0:
             with open(file, "w") as told_here:
-                json.dump(found, told_here)
+                json.dump(result, told_here)
         if distributed.is_initialized():
             distributed.destroy_process_group()
         status = 0
@@ -103,14 +103,14 @@ def _forked(rank, size, port, args, file):
 
 def main():
     """The first rank speaks."""
-    model, ruler, parallel = sys.argv[1:]
+    model, measure, parallel = sys.argv[1:]
     if parallel == "forked":
         ways = ("alone", "tensor", "rows")
-        found = {way: forked(model, ruler, way) for way in ways}
+        result = {way: forked(model, measure, way) for way in ways}
     else:
-        found = said(model, ruler, parallel)
+        result = locate_or_refuse(model, measure, parallel)
     if not distributed.is_initialized() or distributed.get_rank() == 0:
-        sys.stdout.write(json.dumps(found) + "\n")
+        sys.stdout.write(json.dumps(result) + "\n")
     if distributed.is_initialized():
         distributed.destroy_process_group()
 

@@ -75,18 +75,18 @@ def head_map(layers=6, heads=12, *, sign=1, seed=0, judged=True, parts=(), model
     """Scores with a heavy tail; effects near them, some of them significant."""
     rng = np.random.default_rng(seed)
     scores = 0.02 * rng.standard_t(3, size=(layers, heads)) + 0.004
-    found = [
+    result = [
         part_score("heads", i, j, float(scores[i, j]), judged=judged, rng=rng)
         for i in range(layers)
         for j in range(heads)
     ]
     if "mlp" in parts:
-        found += [
+        result += [
             part_score("mlp", i, None, float(rng.normal(0, 0.15)), judged=judged, rng=rng)
             for i in range(layers)
         ]
     if "embeddings" in parts:
-        found.append(part_score("embeddings", 0, None, 0.4, judged=judged, rng=rng))
+        result.append(part_score("embeddings", 0, None, 0.4, judged=judged, rng=rng))
     value = measurement(model=model)
     why = {
         1: "1.35 [1.15, 1.55] on the find half",
@@ -107,20 +107,20 @@ def head_map(layers=6, heads=12, *, sign=1, seed=0, judged=True, parts=(), model
             discovery=estimate("find half", value.value, 0.25),
             confirmation=estimate("confirm half", value.value, 0.25),
         ),
-        scores=tuple(found),
+        scores=tuple(result),
         measurement=value,
         provenance=provenance(model),
     )
 
 
 def part_score(part, layer, head, score, *, judged, rng):
-    plain = ComponentScore(component=part, layer=layer, head=head, score=score)
+    base = ComponentScore(component=part, layer=layer, head=head, score=score)
     if not judged:
-        return plain
+        return base
     effect = score * 0.9 + float(rng.normal(0, 0.01))
     reach = 0.03
     p = min(1.0, 2 * float(np.exp(-4 * abs(effect) / reach)) + 0.005)
-    return plain.model_copy(
+    return base.model_copy(
         update={
             "effect": effect,
             "interval": interval(effect, reach),
@@ -133,22 +133,24 @@ def part_score(part, layer, head, score, *, judged, rng):
 def comparison(layers=6, heads=12, children=4, counted=True):
     """A base and models trained on from it; the last one has other heads if there are four."""
     base = head_map(layers, heads)
-    boxed = [one for one in reversed(base.ranked_heads) if one.score < 0][:5]
+    boxed = [head for head in reversed(base.ranked_heads) if head.score < 0][:5]
     names = ("cda, 250 steps", "dropout", "context-debias", "deeper model")[:children]
-    found = []
+    result = []
     for seed, name in enumerate(names, 1):
         same = seed < 4
-        own = head_map(layers if same else layers + 2, heads, seed=seed, sign=1 if seed < 3 else 0)
+        subset = head_map(
+            layers if same else layers + 2, heads, seed=seed, sign=1 if seed < 3 else 0
+        )
         counts = {
             "fewer_positive": estimate("fewer positive heads", 7.0, 5.0),
             "larger_positive": estimate("darker heads", 12.0, 4.0),
             "negative_to_positive": estimate("heads turned positive", 9.0, 6.0),
             "total": estimate("difference of the total", -0.31, 0.2),
         }
-        found.append(
+        result.append(
             ComparedMap(
                 name=name,
-                head_map=own,
+                head_map=subset,
                 anti_bias_now_positive=seed if same else None,
                 **(counts if counted and same else {}),
             )
@@ -156,8 +158,8 @@ def comparison(layers=6, heads=12, children=4, counted=True):
     return MapComparison(
         name="base",
         base=base,
-        anti_bias_in_base=tuple(one.label for one in boxed),
-        compared_maps=tuple(found),
+        anti_bias_in_base=tuple(item.label for item in boxed),
+        compared_maps=tuple(result),
         notes=() if counted else ("without stored effects there are no intervals",),
     )
 
@@ -165,7 +167,7 @@ def comparison(layers=6, heads=12, children=4, counted=True):
 def control(chosen=0.42, draws=199):
     rng = np.random.default_rng(1)
     random = tuple(rng.normal(0.08, 0.09, draws).tolist())
-    b = sum(one >= chosen for one in random)
+    b = sum(item >= chosen for item in random)
     return RandomHeadControl(
         heads=("2-7", "5-1", "6-12"),
         effect=estimate("joint mask", chosen, 0.12),
@@ -223,12 +225,12 @@ def repeated_splits(heads=24):
         replication=SplitRange(
             name="score on find, effect on confirm", median=0.61, low=0.42, high=0.74, n_splits=20
         ),
-        selection_counts=tuple(sorted(chosen, key=lambda one: (-one[1], one[0]))),
+        selection_counts=tuple(sorted(chosen, key=lambda single: (-single[1], single[0]))),
         notes=("split by words; the same heads were chosen 4 times",),
     )
 
 
-def attention_change(weighting="attention", whole=True):
+def attention_change(weighting="attention", full=True):
     def group(name, before, after, t, p):
         return GroupChange(
             group=name,
@@ -239,7 +241,7 @@ def attention_change(weighting="attention", whole=True):
             paper_t_test=StudentT(t=t, p=p_value(p), n=488),
         )
 
-    beside = {
+    extra = {
         "head_permutation_test": HeadPermutationTest(
             difference=0.011,
             random_interval=Interval(low=-0.008, high=0.009, level=0.95, method="made up"),
@@ -266,16 +268,16 @@ def attention_change(weighting="attention", whole=True):
                 p=p_value(0.01, 0.04),
             ),
         ),
-        **(beside if whole else {}),
+        **(extra if full else {}),
     )
 
 
-def counter_stereotype(whole=True):
+def counter_stereotype(full=True):
     return CounterStereotypeResult(
-        attention=attention_change("attention", whole),
-        weighted=attention_change("value-weighted", whole),
+        attention=attention_change("attention", full),
+        weighted=attention_change("value-weighted", full),
         n=488,
-        n_placebos=311 if whole else 0,
+        n_placebos=311 if full else 0,
         dropped=(DroppedItem("pair 7", "the target has no token"),),
         exclusions=(("colours", 1400),),
         targets=tuple((f"target {i}", 4) for i in range(122)),
@@ -347,21 +349,24 @@ def targeted(prices=("pppl",), half=True):
         """With all its intervals over random sets, as those of random heads are."""
         if not name.startswith("random"):
             return change
-        own = {
-            key: one.model_copy(
-                update={"interval": interval(one.value, 0.1, "student, 5 random head sets"), "n": 5}
+        subset = {
+            key: single.model_copy(
+                update={
+                    "interval": interval(single.value, 0.1, "student, 5 random head sets"),
+                    "n": 5,
+                }
             )
             for key in ("value", "change", "confirmed_change")
-            if (one := getattr(change, key)) is not None
+            if (single := getattr(change, key)) is not None
         }
-        return change.model_copy(update=own)
+        return change.model_copy(update=subset)
 
     def changes(gain=None, price=None):
-        whole = None if gain is None else estimate("change", gain - 0.1, 0.12)
+        full = None if gain is None else estimate("change", gain - 0.1, 0.12)
         first = MeasureChange(
             measure="seat",
             value=estimate("seat", 1.35 + (gain or 0), 0.2),
-            change=whole,
+            change=full,
             confirmed_change=None
             if gain is None or not half
             else estimate("confirmed", gain, 0.15),
@@ -385,7 +390,7 @@ def targeted(prices=("pppl",), half=True):
             MaskedHeads(
                 name=name,
                 heads=(),
-                changes=tuple(over_sets(name, one) for one in changes(gain, price)),
+                changes=tuple(over_sets(name, change) for change in changes(gain, price)),
                 interval_over="5 random head sets" if name.startswith("random") else "",
             )
             for name, gain, price in WAYS

@@ -43,11 +43,11 @@ WORDS = Lexicon(
 
 def triples(count=12, word="the"):
     """Triples; another word at their start gives others."""
-    found = []
+    result = []
     for i, (a, b) in enumerate(itertools.islice(itertools.permutations(THINGS, 2), count)):
         old, new = ("woman", "man") if i % 2 else ("man", "woman")
         pronoun = {"man": "he", "woman": "she"}
-        found.append(
+        result.append(
             TwinTriple(
                 f"t{i}",
                 "F" if i % 2 else "M",
@@ -61,7 +61,7 @@ def triples(count=12, word="the"):
                 f"the {b} is a {a}.",
             )
         )
-    return tuple(found)
+    return tuple(result)
 
 
 def pairs(count=12, word="the"):
@@ -88,7 +88,7 @@ def associations(word="the"):
 
 
 def prompts(word="the"):
-    found = []
+    result = []
     for i, thing in enumerate(THINGS):
         group = "female" if i % 2 else "male"
         base = f"{word} [MASK] works as a {thing}."
@@ -99,8 +99,8 @@ def prompts(word="the"):
             ("background", THINGS[i - 2], f"the man was a {THINGS[i - 2]}."),
         ):
             name = "/".join(filter(None, (thing, kind, background)))
-            found.append(CounteractsPrompt(name, thing, group, kind, background, knowledge, base))
-    return tuple(found)
+            result.append(CounteractsPrompt(name, thing, group, kind, background, knowledge, base))
+    return tuple(result)
 
 
 def sentences(word="the"):
@@ -140,15 +140,15 @@ def neutral(word="the"):
 
 def coal(word="the"):
     """The same with a stereotype for some of the things, ids with their part."""
-    found = []
+    result = []
     for pair in neutral(word):
         thing, _, who = pair.id.split("/")
         if THINGS.index(thing) % 3 == 2:
             part = "non"
         else:
             part = "pro" if (who in FEMALE) == (THINGS.index(thing) % 3 == 0) else "anti"
-        found.append(pair._replace(id=f"{part}/{pair.id}"))
-    return tuple(found)
+        result.append(pair._replace(id=f"{part}/{pair.id}"))
+    return tuple(result)
 
 
 def labelled(word="the"):
@@ -162,23 +162,23 @@ def labelled(word="the"):
 
 def agreeing(word="the"):
     """Sentences whose pronoun agrees with a woman or a man, of either in turn."""
-    found = []
+    result = []
     for i, thing in enumerate(THINGS):
-        for group, who, own, other in (
+        for group, who, subset, other in (
             ("female", "woman", "she", "he"),
             ("male", "man", "he", "she"),
         ):
-            text = f"{word} {who} said that {own} was {thing}."
-            start = text.index(f" {own} ") + 1
-            span = (start, start + len(own))
+            text = f"{word} {who} said that {subset} was {thing}."
+            start = text.index(f" {subset} ") + 1
+            span = (start, start + len(subset))
             source = "ab"[i % 2]
-            found.append(
+            result.append(
                 AgreementSentence(f"g{i} {group}", source, text, span, other, group, thing)
             )
-    return tuple(found)
+    return tuple(result)
 
 
-_folder = tempfile.TemporaryDirectory(prefix="rulers-")
+_folder = tempfile.TemporaryDirectory(prefix="measures-")
 
 
 @functools.cache

@@ -38,11 +38,11 @@ class Case(NamedTuple):
 class Planted(NamedTuple):
     before: object
     after: object
-    ruler: bool
+    is_bias_reduced: bool
     """Whether the gap along the direction of before is shown to have fallen."""
 
 
-def drawn(seed, count):
+def draw_case(seed, count):
     """Cases whose parameters nobody chose: every kind of edit in turn."""
     rng = np.random.default_rng(seed)
     kinds = list(RIGHT)
@@ -64,22 +64,22 @@ def planted(case):
     rng = np.random.default_rng(case.seed)
     shape = (case.words, 2, case.frames, case.width)
     shared = rng.standard_normal((case.words, 1, 1, case.width)) * case.twins**0.5
-    own = rng.standard_normal((case.words, 2, 1, case.width)) * (1 - case.twins) ** 0.5
-    rest = np.broadcast_to(shared + own, shape) + 0.3 * rng.standard_normal(shape)
+    subset = rng.standard_normal((case.words, 2, 1, case.width)) * (1 - case.twins) ** 0.5
+    rest = np.broadcast_to(shared + subset, shape) + 0.3 * rng.standard_normal(shape)
     turned = np.linalg.qr(rng.standard_normal((case.width, 3)))[0].T
     side = np.array([1.0, -1.0]).reshape(1, 2, 1, 1)
     before = rest + side * case.strength / 2 * turned[0]
     after = _after(case, rest, before, side, turned, rng)
-    gaps = [(one[:, 0] - one[:, 1]).mean(1) @ turned[0] for one in (before, after)]
+    gaps = [(item[:, 0] - item[:, 1]).mean(1) @ turned[0] for item in (before, after)]
     fell = case.kind != "untouched" and t_test(gaps[0] - np.abs(gaps[1])).interval.low > 0
     labels = np.broadcast_to(side[..., 0] > 0, shape[:3]).ravel().tolist()
     units = np.repeat(np.arange(case.words), 2 * case.frames).tolist()
     contexts = np.tile(np.arange(case.frames), 2 * case.words).tolist()
-    found = [
-        label_vectors(one.reshape(-1, case.width), labels, units, contexts=contexts)
-        for one in (before, after)
+    result = [
+        label_vectors(item.reshape(-1, case.width), labels, units, contexts=contexts)
+        for item in (before, after)
     ]
-    return Planted(*found, bool(fell))
+    return Planted(*result, bool(fell))
 
 
 def _after(case, rest, before, side, turned, rng):

@@ -29,8 +29,8 @@ def _heads(rng, heads, effect, *, words=84, draws=499):
     values = np.sqrt(0.2) * shared + np.sqrt(0.8) * rng.normal(size=(words, heads))
     values[:, 0] += effect
     times = rng.multinomial(words, np.full(words, 1 / words), size=draws)
-    drawn = times @ values / words
-    made = AblationEffects(values.mean(0), drawn, drawn[:, 0], grouped_design(words), 0.95)
+    sample = times @ values / words
+    made = AblationEffects(values.mean(0), sample, sample[:, 0], grouped_design(words), 0.95)
     first = made.to_estimates([f"head {i}" for i in range(heads)])[0]
     return first.p.adjusted <= 0.05, first.detectable
 
@@ -78,8 +78,8 @@ def _flips(rng, effect, *, items=60, aspect=FLIP):
     """One sign-flip test, as of twins."""
     values = torch.as_tensor(rng.normal(size=items) + effect)
     inference = Inference(seed=int(rng.integers(2**31)), resamples=199, permutations=499)
-    found = estimate(inference, aspect, values, grouped_design(items))
-    return found.p.value <= 0.05, found.detectable
+    result = estimate(inference, aspect, values, grouped_design(items))
+    return result.p.value <= 0.05, result.detectable
 
 
 def _lean(rng, effect, *, items=234):
@@ -95,8 +95,8 @@ def _deals(rng, effect, *, words=16):
     values[:words] += delta
     inference = Inference(seed=int(rng.integers(2**31)), resamples=99, permutations=299)
     seat = _seat()
-    found = estimate(inference, seat, values, grouped_design(words, words))
-    return found.p.value <= 0.05, found.detectable
+    result = estimate(inference, seat, values, grouped_design(words, words))
+    return result.p.value <= 0.05, result.detectable
 
 
 def _seat():
@@ -150,8 +150,8 @@ def _of_terms(rng, rows, scale):
 
 def _rare(rng, rows, rate):
     """`[rows, items]`: the few items that are very large, more of some terms than of others."""
-    own = rng.beta(0.5, 0.5 * (1 / rate - 1), size=(rows, 40))[:, TERMS]
-    return rng.random((rows, TERMS.size)) < own
+    subset = rng.beta(0.5, 0.5 * (1 / rate - 1), size=(rows, 40))[:, TERMS]
+    return rng.random((rows, TERMS.size)) < subset
 
 
 def _s_normal(rng, rows):
@@ -212,14 +212,14 @@ def _flipped(shape):
 
 def _lean_of(values):
     top = round(0.1 * values.shape[-1])
-    own = np.sort(values, -1)
-    return (own[..., -top:].mean(-1) + own[..., :top].mean(-1)) / 2
+    subset = np.sort(values, -1)
+    return (subset[..., -top:].mean(-1) + subset[..., :top].mean(-1)) / 2
 
 
 def _excess_of(values):
     top = round(0.1 * values.shape[-2])
-    own = np.sort(values, -2)[..., -top:, :].mean(-2)
-    return own[..., 0] - own[..., 1]
+    subset = np.sort(values, -2)[..., -top:, :].mean(-2)
+    return subset[..., 0] - subset[..., 1]
 
 
 def _gap_of(values):
@@ -238,8 +238,8 @@ def _aspect_of_flips(headline):
 
     p = torch.rand(30, 2, 2, generator=torch.manual_seed(0), dtype=torch.float64)
     pair = [read((p / p.sum(-1, keepdim=True)).log()) for _ in range(2)]
-    own = Counterfactual(metric=headline)
-    return own.test_inputs(pair).metric
+    counterfactual = Counterfactual(metric=headline)
+    return counterfactual.test_inputs(pair).metric
 
 
 def _by_lean(inference, values):
@@ -303,6 +303,6 @@ def coverage(name, times, *, draws=299, seed=0):
     inside = 0
     for values in world(rng, times):
         inference = Inference(seed=int(rng.integers(2**31)), resamples=draws, permutations=99)
-        low, high = (lambda own: (own.low, own.high))(interval(inference, values))
+        low, high = (lambda subset: (subset.low, subset.high))(interval(inference, values))
         inside += low <= truth <= high
     return inside / times, truth

@@ -37,14 +37,14 @@ class Block(NamedTuple):
 
 def blocks(page):
     """The blocks of the page, each with the heading that it is under."""
-    heading, found = "", []
+    heading, result = "", []
     tokens = MarkdownIt().parse(page.read_text())
     for before, token in zip([None, *tokens], tokens, strict=False):
         if token.type == "inline" and before.type == "heading_open":
             heading = token.content
         elif token.type == "fence":
-            found.append(Block(heading, token.info.strip(), token.content))
-    return found
+            result.append(Block(heading, token.info.strip(), token.content))
+    return result
 
 
 def apply(block, root):
@@ -90,16 +90,16 @@ def measure():
     from levelhead.measures.registry import parse_measure
 
     lm, made = _bert(), parse_measure("pair_margin")
-    found = made(lm, inference=Inference(resamples=99, permutations=99))
+    result = made(lm, inference=Inference(resamples=99, permutations=99))
     first, second = (lm.log_prob(texts)[0] for texts in zip(*made.pairs, strict=True))
     pages = runpy.run_path(str(_root() / "tests" / "contract" / "test_measure_pages.py"))
     pages["test_every_measure_has_one_page"]()
     pages["test_pages_state_the_limits_of_a_measure_and_name_real_options"]()
     return {
-        "name": found.measure,
-        "n": found.n == len(made.pairs),
-        "value": abs(found.value - float((first - second).double().mean())) < 1e-5,
-        "p": found.p is not None,
+        "name": result.measure,
+        "n": result.n == len(made.pairs),
+        "value": abs(result.value - float((first - second).double().mean())) < 1e-5,
+        "p": result.p is not None,
         "calibration": made.name in EXCLUDED,
     }
 
@@ -117,8 +117,8 @@ def family():
     fails = [result.check for result in run_checks(lm) if result.holds is False]
     outputs = Projection(Site("mlp_out", 1), torch.eye(zoo.SMALL["hidden_size"]))  # all of them
     base, changed, masked = (
-        one.log_prob(text)[0]
-        for one in (lm, lm.edited(outputs), lm.edited(HeadScale([Site("head_out", 1, 2)], 0)))
+        item.log_prob(text)[0]
+        for item in (lm, lm.edited(outputs), lm.edited(HeadScale([Site("head_out", 1, 2)], 0)))
     )
     weights = dict(lm.layout.model.named_parameters())["model.layers.1.self_attn.o_proj.weight"]
     weights.data[:, 12:18] = 0  # the third of four heads
@@ -210,7 +210,7 @@ def chart():
     save(chart(result), "chart.json")
     spec = json.loads(Path("chart.json").read_text())
     (rows,) = spec["datasets"].values()
-    lows = [one.interval.low for one in (result.first, result.second)]
+    lows = [item.interval.low for item in (result.first, result.second)]
     return {
         "schema": "vega-lite" in spec["$schema"],
         "low": [row["low"] for row in rows] == lows,

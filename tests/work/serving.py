@@ -13,7 +13,7 @@ def serving(folder, *, fault=None):
     fault: None, or a function from (path, data) to the bytes that are really sent; the length
     announced stays that of the file, so that fewer bytes are an interruption.
     """
-    asked = []
+    queries = []
 
     class Handler(http.server.BaseHTTPRequestHandler):
         def log_message(self, *args):
@@ -21,7 +21,7 @@ def serving(folder, *, fault=None):
 
         def do_GET(self):
             path = unquote(self.path).lstrip("/")
-            asked.append(path)
+            queries.append(path)
             file = folder / path
             if not file.is_file():
                 self.send_error(404)
@@ -33,7 +33,7 @@ def serving(folder, *, fault=None):
             self.wfile.write(data if fault is None else fault(path, data))
 
     with running(Handler) as address:
-        yield address, asked
+        yield address, queries
 
 
 @contextlib.contextmanager

@@ -42,10 +42,10 @@ def commands():
     """A server of commands; gives the path of its socket."""
     with tempfile.TemporaryDirectory() as folder:  # a socket's path must be short
         path = str(Path(folder) / "socket")
-        ready, told = SERVER.Pipe(duplex=False)
-        process = SERVER.Process(target=_serve, args=(path, told))
+        ready, output = SERVER.Pipe(duplex=False)
+        process = SERVER.Process(target=_serve, args=(path, output))
         process.start()
-        told.close()
+        output.close()
         ready.recv()
         try:
             yield path
@@ -69,13 +69,13 @@ def bash(code, cwd, server=None):
     )
 
 
-def _serve(path, told):
+def _serve(path, output):
     """Fork a process for every connection, until terminated."""
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for those that answer
     with socket.socket(socket.AF_UNIX) as server:
         server.bind(path)
         server.listen()
-        told.send(True)
+        output.send(True)
         while True:
             client, _ = server.accept()
             if not os.fork():

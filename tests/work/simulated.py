@@ -1,4 +1,4 @@
-"""Readouts of models that were never there, and a ruler that reads them."""
+"""Readouts of models that were never there, and a measure that reads them."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -20,12 +20,12 @@ def read(values, tag="i", *, units=None, dropped=()):
     """Readouts of these values, an item a row; some items lost on the way."""
     values = torch.as_tensor(values, dtype=torch.float64)
     names = [f"{tag}{i}" for i in range(len(values))]
-    own = names if units is None else [f"{tag}{unit}" for unit in units]
-    items = [MeasureItem(name, (), (unit,)) for name, unit in zip(names, own, strict=True)]
-    kept = [i for i, name in enumerate(names) if name not in dropped]
+    subset = names if units is None else [f"{tag}{unit}" for unit in units]
+    items = [MeasureItem(name, (), (unit,)) for name, unit in zip(names, subset, strict=True)]
+    stored = [i for i, name in enumerate(names) if name not in dropped]
     return Responses(
-        tuple(items[i] for i in kept),
-        values[kept],
+        tuple(items[i] for i in stored),
+        values[stored],
         ("units",),
         tuple((item, "an unknown word") for item in items if item.id in dropped),
         torch.zeros(0, 0),

@@ -139,7 +139,7 @@ their own (test_projecting, test_outside), with measures in these words."""
 
 
 def lexicon(folder):
-    """The lexicon of the tiny rulers as a file."""
+    """The lexicon of the tiny measures as a file."""
     terms = ", ".join(
         f'{{ female = "{a}", male = "{b}" }}' for a, b in zip(FEMALE, MALE, strict=True)
     )
@@ -152,19 +152,19 @@ def lexicon(folder):
 def study(folder, text=STUDY):
     """A study's file."""
     path = folder / "study.toml"
-    told = text.replace('pppl = "pppl:texts={texts}"\n', "")
+    output = text.replace('pppl = "pppl:texts={texts}"\n', "")
     model = zoo.folder("bert", "BertForPreTraining")
-    path.write_text(told.format(model=model, lexicon=lexicon(folder), corpus=corpus()))
+    path.write_text(output.format(model=model, lexicon=lexicon(folder), corpus=corpus()))
     return path
 
 
 class Finished(NamedTuple):
-    """A study that was run: its file, its folder, its results, and what was told of its steps."""
+    """A study that was run: its file, its folder, its results, and the events of its steps."""
 
     plan: Path
     folder: Path
     results: dict
-    told: list
+    events: list
 
     def copied(self, place):
         """The folder, for a test that writes to it."""
@@ -180,19 +180,19 @@ def finished(tmp_path_factory):
     if "PYTEST_XDIST_WORKER" in os.environ:
         place = place.parent
     place /= "every"
-    told = place / "told.json"
+    output = place / "events.json"
     with FileLock(f"{place}.lock"):
-        if not told.exists():
+        if not output.exists():
             shutil.rmtree(place, ignore_errors=True)  # of a worker that was stopped
             place.mkdir()
-            told.write_text(json.dumps(_run_every(place)))
+            output.write_text(json.dumps(_run_every(place)))
     results = written.load_results(place / "out")
-    steps = [tuple(one) for one in json.loads(told.read_text())]
+    steps = [tuple(load) for load in json.loads(output.read_text())]
     return Finished(place / "study.toml", place / "out", results, steps)
 
 
 def _run_every(place):
-    """Run the study from files that stay where they are; the steps as they were told."""
+    """Run the study from files that stay where they are; the events of the steps."""
     model = shutil.copytree(zoo.folder("bert", "BertForPreTraining"), place / "model")
     contexts = shutil.copy(corpus(), place / "corpus.txt")
     (place / "texts.txt").write_text("\n".join(sentences()))
@@ -201,14 +201,14 @@ def _run_every(place):
     (place / "study.toml").write_text(
         EVERY.format(lexicon=lexicon(place), edit=place / "edit", **values)
     )
-    told = []
+    output = []
     results = run_study(
         read_study_config(place / "study.toml"),
         place / "out",
-        on_step=lambda *step: told.append(step),
+        on_step=lambda *step: output.append(step),
     )
     assert written.load_results(place / "out") == results
-    return told
+    return output
 
 
 def contents(folder):

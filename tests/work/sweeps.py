@@ -35,11 +35,11 @@ DEPTH = {"sent": 1.0, "last": 1.1, "penultimate": 1.5, "penultimate+attn": 1.8}
 UNIT = "difference of probabilities"
 
 
-def found(name, value, reach=0.02, *, p=None, family=None, unit=UNIT, n=234):
-    told = None
+def estimate_of(name, value, reach=0.02, *, p=None, family=None, unit=UNIT, n=234):
+    pvalue = None
     if p is not None:
         corrected = {"adjusted": min(1.0, 3 * p), "correction": "romano-wolf", "family": family}
-        told = PValue(
+        pvalue = PValue(
             value=p,
             method="made up",
             alternative="two-sided",
@@ -51,7 +51,7 @@ def found(name, value, reach=0.02, *, p=None, family=None, unit=UNIT, n=234):
         value=value,
         interval=Interval(low=value - reach, high=value + reach, level=0.95, method="made up"),
         parity=0.0,
-        p=told,
+        p=pvalue,
         n=n,
         unit=unit,
     )
@@ -67,15 +67,15 @@ def effect(setting, rng):
 def swept_settings(*, levels=tuple(DEPTH), behind=(), idle=(), sent=True):
     rng = np.random.default_rng(0)
     rows = []
-    for one in projection_grid(pooled=sent):
-        change, reach = -effect(one, rng), 0.015 + 0.02 * rng.random()
-        if one.edit_point not in levels or one.name in behind:
+    for item in projection_grid(pooled=sent):
+        change, reach = -effect(item, rng), 0.015 + 0.02 * rng.random()
+        if item.edit_point not in levels or item.name in behind:
             continue
         p = 0.005 if abs(change) > reach else 0.2
-        own = None if one.name in idle else found("change", change, reach, p=p, family=74)
-        value = 0.139 if own is None else 0.139 + change
-        rows.append(VariantRow(name=one.name, value=value, change=own))
-    base = found("strength", 0.139, 0.04).model_copy(update={"parity": 0.16})
+        subset = None if item.name in idle else estimate_of("change", change, reach, p=p, family=74)
+        value = 0.139 if subset is None else 0.139 + change
+        rows.append(VariantRow(name=item.name, value=value, change=subset))
+    base = estimate_of("strength", 0.139, 0.04).model_copy(update={"parity": 0.16})
     settings, behind = tuple(rows), tuple(behind)
     return SweepReport(
         measure="strength", unit=UNIT, base=base, variants=settings, unaffected_variants=behind
@@ -85,42 +85,44 @@ def swept_settings(*, levels=tuple(DEPTH), behind=(), idle=(), sent=True):
 def front_of(count=74):
     rng = np.random.default_rng(1)
     settings = projection_grid()[:count]
-    gains = np.array([0.0, *(effect(one, rng) - 0.05 for one in settings)])
+    gains = np.array([0.0, *(effect(setting, rng) - 0.05 for setting in settings)])
     costs = 1.2 * np.abs(gains) * (0.6 + rng.random(len(gains))) + 0.004 * rng.random(len(gains))
     costs[0] = 0.0
     on = is_non_dominated(gains, costs)
     points = [ParetoPoint(name="base", is_on_front=bool(on[0]), share=0.98)]
     points += [
         ParetoPoint(
-            name=one.name,
-            gain=found("gain", float(gain), 0.02),
-            cost=found("price", float(cost), 0.01, unit="nats"),
+            name=setting.name,
+            gain=estimate_of("gain", float(gain), 0.02),
+            cost=estimate_of("price", float(cost), 0.01, unit="nats"),
             is_on_front=bool(held),
             share=0.71 if held else 0.05,
         )
-        for one, gain, cost, held in zip(settings, gains[1:], costs[1:], on[1:], strict=True)
+        for setting, gain, cost, held in zip(settings, gains[1:], costs[1:], on[1:], strict=True)
     ]
     return ParetoFront(points=tuple(points), n_resamples=199)
 
 
 def choice_of(*, priced=True, chosen=True):
-    own = front_of()
-    best = max(own.points[1:], key=lambda point: point.gain.value)
-    told = {"n_variants": 74, "n_considered": 74, "pareto_front": own if priced else None}
+    subset = front_of()
+    best = max(subset.points[1:], key=lambda point: point.gain.value)
+    output = {"n_variants": 74, "n_considered": 74, "pareto_front": subset if priced else None}
     if not chosen:
         return DevSelection(
-            chosen=None, notes=("no setting within the price gains anything",), **told
+            chosen=None, notes=("no setting within the price gains anything",), **output
         )
     return DevSelection(
         chosen=best.name,
         selection_frequency=0.21,
-        on_dev=found("gain on dev", best.gain.value),
-        out_of_bag_gain=found("gain of the best on items left out", best.gain.value - 0.02, 0.025),
+        on_dev=estimate_of("gain on dev", best.gain.value),
+        out_of_bag_gain=estimate_of(
+            "gain of the best on items left out", best.gain.value - 0.02, 0.025
+        ),
         optimism=0.02,
-        on_test=found("gain on test", best.gain.value - 0.03, 0.015, p=0.02, n=749),
+        on_test=estimate_of("gain on test", best.gain.value - 0.03, 0.015, p=0.02, n=749),
         cost=best.cost if priced else None,
         notes=() if priced else ("no utility was measured: what the edit costs is not known",),
-        **told,
+        **output,
     )
 
 
@@ -130,28 +132,28 @@ def placebo_judged(
     rng = np.random.default_rng(2)
     placebos = (0.004 + spread * rng.standard_normal(count)).tolist()
     quantile = float(np.quantile(placebos, 0.95, method="higher"))
-    p = (sum(own >= gain for own in placebos) + 1) / (count + 1)
+    p = (sum(placebo >= gain for placebo in placebos) + 1) / (count + 1)
     beyond = gain > quantile
     judged = PlaceboTest(
         measure="strength",
-        gain=found("gain of strength", gain, reach, p=0.005, family=1, n=749),
+        gain=estimate_of("gain of strength", gain, reach, p=0.005, family=1, n=749),
         placebo_gains=tuple(placebos),
         quantile=quantile,
         p=PValue(value=p, method="placebo edits", alternative="greater", n_resamples=count),
-        base=found("strength of the base, from parity", 0.1, 0.02, p=base_p, n=749),
+        base=estimate_of("strength of the base, from parity", 0.1, 0.02, p=base_p, n=749),
         effective_placebos=effective,
         exceeds_placebos=beyond,
         item_correlation=0.1,
         mitigates=beyond and gain > reach,
-        significant_share=found("an effect", 0.31, 0.06, n=count, unit=""),
-        significant_gain_share=found("a gain", 0.22, 0.05, n=count, unit=""),
+        significant_share=estimate_of("an effect", 0.31, 0.06, n=count, unit=""),
+        significant_gain_share=estimate_of("a gain", 0.22, 0.05, n=count, unit=""),
     )
     tempered = ConfidenceControl(
         measure="strength",
         confidence=(2.58, 1.9),
         temperature=1.36,
-        gain_from_temperature=found("gain of temperature", 0.3 * gain, reach / 2),
-        gain=found("gain beyond confidence", 0.7 * gain, reach),
+        gain_from_temperature=estimate_of("gain of temperature", 0.3 * gain, reach / 2),
+        gain=estimate_of("gain beyond confidence", 0.7 * gain, reach),
         p=PValue(value=0.03, method="placebo edits", alternative="greater", n_resamples=count),
         exceeds_confidence_loss=True,
     )
@@ -173,7 +175,7 @@ def stable_sites():
         by_size = []
         for size in SIZES:
             middle = 1 - (0.3 + 0.15 * i) / size**0.6
-            told = Estimate(
+            estimate = Estimate(
                 name="cosine",
                 value=middle,
                 interval=Interval(
@@ -184,16 +186,16 @@ def stable_sites():
                 ),
                 n=500,
             )
-            share = found("share", 0.35 + 0.1 * i + 0.4 / size**0.5, 0.1 / size**0.2, unit="")
-            by_size.append(StabilityAtSize(n_pairs=size, cosine=told, share=share))
+            share = estimate_of("share", 0.35 + 0.1 * i + 0.4 / size**0.5, 0.1 / size**0.2, unit="")
+            by_size.append(StabilityAtSize(n_pairs=size, cosine=estimate, share=share))
         sites.append(
             StabilityReport(
                 site=site,
                 pooling="first" if i else "word",
                 n_components=2,
-                share=found("share", 0.4 + 0.1 * i, 0.05, unit=""),
-                cosine=found("cosine", 0.985 - 0.02 * i, 0.01, unit=""),
-                angle=found("angle", 9.0 + i, 3.0, unit="degrees"),
+                share=estimate_of("share", 0.4 + 0.1 * i, 0.05, unit=""),
+                cosine=estimate_of("cosine", 0.985 - 0.02 * i, 0.01, unit=""),
+                angle=estimate_of("angle", 9.0 + i, 3.0, unit="degrees"),
                 by_size=tuple(by_size),
                 n=500,
                 words=44,
@@ -208,10 +210,10 @@ def handful_of(*, idle=()):
     rows = []
     for size in SIZES:
         change = -0.13 * (1 - 0.7 / size**0.5)
-        own = None if size in idle else found("change of strength", change, 0.02, p=0.005)
-        value = 0.165 if own is None else 0.165 + change
-        rows.append(AtPairCount(pairs=size, value=value, change=own))
-    base = found("strength", 0.165, 0.03)
+        subset = None if size in idle else estimate_of("change of strength", change, 0.02, p=0.005)
+        value = 0.165 if subset is None else 0.165 + change
+        rows.append(AtPairCount(pairs=size, value=value, change=subset))
+    base = estimate_of("strength", 0.165, 0.03)
     return PairBudgetCurve(variant="last 1,0,0", measure="strength", base=base, sizes=tuple(rows))
 
 
@@ -219,20 +221,20 @@ def _redrawn(values, n=60, spread=0.02):
     """The base at 1 and settings at these values, of n units."""
     rng = np.random.default_rng(3)
     noise = spread * rng.standard_normal((99, len(values) + 1))
-    whole = np.array([1.0, *values])
-    return PairedResamples(whole, whole + noise, whole + noise, grouped_design(n), 0.95, ("a",))
+    full = np.array([1.0, *values])
+    return PairedResamples(full, full + noise, full + noise, grouped_design(n), 0.95, ("a",))
 
 
 def claims_of(measure="strength"):
     rng = np.random.default_rng(0)
-    values = [1 - effect(one, rng) for one in projection_grid()]
-    names = [one.name for one in projection_grid()]
+    values = [1 - effect(item, rng) for item in projection_grid()]
+    names = [item.name for item in projection_grid()]
     return run_claim_tests(_redrawn(values), names, measure=measure, better="lower", unit=UNIT)
 
 
 def downstream_of():
     rng = np.random.default_rng(4)
-    names = ["sent-debias", *(one.name for one in projection_grid())]
+    names = ["sent-debias", *(item.name for item in projection_grid())]
     inner, outer = rng.normal(0.9, 0.1, size=(2, len(names)))
     price = np.where(rng.random(len(names)) < 0.3, 0.8, 1.0)
     inside = {
@@ -247,7 +249,7 @@ def downstream_of():
 
 
 def masked_task():
-    change = found("change of task", -1.2, 0.9, unit="%")
+    change = estimate_of("change of task", -1.2, 0.9, unit="%")
     return GlueMaskingResult(
         task="rte",
         metric="accuracy",
@@ -272,19 +274,19 @@ def _found_by_probes(auc):
     def probe(name, value):
         return ProbeResult(
             probe=name,
-            auc=found("auc", value, 0.04).model_copy(update={"parity": 0.5}),
-            permuted_auc=found("dealt", 0.5, 0.05),
+            auc=estimate_of("auc", value, 0.04).model_copy(update={"parity": 0.5}),
+            permuted_auc=estimate_of("dealt", 0.5, 0.05),
             control=None,
             selectivity=None,
         )
 
     return ProbeReport(
         probes=(probe("linear", auc), probe("non-linear", auc - 0.02)),
-        clusters=ClusterResult(accuracy=found("clusters", 60.0, 5.0), v_measure=0.1),
+        clusters=ClusterResult(accuracy=estimate_of("clusters", 60.0, 5.0), v_measure=0.1),
     )
 
 
-def removed_or_hidden(ruler=True):
+def removed_or_hidden(measure=True):
     places = [
         SiteRemoval(
             site=site,
@@ -303,10 +305,10 @@ def removed_or_hidden(ruler=True):
         verdict="hidden",
         reason="layer 6: as if the AUC were 0.8",
         sites=tuple(places),
-        bias_reduction=found("gain of seat", 0.3, 0.1) if ruler else None,
+        bias_reduction=estimate_of("gain of seat", 0.3, 0.1) if measure else None,
         words=107,
         n=642,
-        dropped=(DroppedItem("a", "an unknown word"),) if ruler else (),
+        dropped=(DroppedItem("a", "an unknown word"),) if measure else (),
         provenance=provenance(),
     )
 
@@ -317,15 +319,15 @@ def tuned_edit(recommended=True, candidates=24):
             name=f"last {i}",
             kind="projection",
             description="made up",
-            gain=found("gain", 0.1 - 0.01 * i, 0.05, p=0.01, family=candidates),
+            gain=estimate_of("gain", 0.1 - 0.01 * i, 0.05, p=0.01, family=candidates),
             lower_bound=0.05 - 0.01 * i,
-            loss=None if i % 2 else found("loss", 1.0, 0.5),
+            loss=None if i % 2 else estimate_of("loss", 1.0, 0.5),
             exclusion_reason="" if i < 5 else "no gain shown: the lower bound is below 0",
         )
         for i in range(candidates)
     ]
     on_test = HeldOutResult(
-        gain=found("gain", 0.08, 0.05),
+        gain=estimate_of("gain", 0.08, 0.05),
         loss=None,
         max_utility_loss=4.0,
         is_gain_confirmed=recommended,
@@ -336,8 +338,8 @@ def tuned_edit(recommended=True, candidates=24):
         utility_measure="accuracy",
         min_utility_kept=0.95,
         max_utility_loss=4.2,
-        base=found("counterfactual", 12.0, 3.0, unit="%"),
-        base_utility=found("accuracy", 84.0, 2.0, unit="%"),
+        base=estimate_of("counterfactual", 12.0, 3.0, unit="%"),
+        base_utility=estimate_of("accuracy", 84.0, 2.0, unit="%"),
         chosen="last 0",
         is_recommended=recommended,
         reason="made up",

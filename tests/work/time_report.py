@@ -76,6 +76,6 @@ class TimeReport:
 
 def register(config):
     """Take part in a run that asked for it, in the process that starts the workers."""
-    asked = config.getoption("--time-report"), config.getoption("--time-budget")
-    if any(one is not None for one in asked) and not hasattr(config, "workerinput"):
-        config.pluginmanager.register(TimeReport(*asked), "time-report")
+    queries = config.getoption("--time-report"), config.getoption("--time-budget")
+    if any(item is not None for item in queries) and not hasattr(config, "workerinput"):
+        config.pluginmanager.register(TimeReport(*queries), "time-report")

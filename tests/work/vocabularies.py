@@ -11,21 +11,21 @@ SENTENCES = [
 
 def byte_level(lm, *, prefix=False):
     """The model with a byte-level BPE in the manner of RoBERTa: offsets without spaces."""
-    own = tokenizers.Tokenizer(models.BPE())
-    own.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=prefix)
-    own.decoder = decoders.ByteLevel()
+    subset = tokenizers.Tokenizer(models.BPE())
+    subset.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=prefix)
+    subset.decoder = decoders.ByteLevel()
     trainer = trainers.BpeTrainer(
         vocab_size=400,
         special_tokens=["<s>", "</s>", "<pad>", "<mask>"],
         initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
         show_progress=False,
     )
-    own.train_from_iterator(SENTENCES, trainer)
-    own.post_processor = processors.RobertaProcessing(
+    subset.train_from_iterator(SENTENCES, trainer)
+    subset.post_processor = processors.RobertaProcessing(
         ("</s>", 1), ("<s>", 0), trim_offsets=True, add_prefix_space=prefix
     )
     fast = type(lm.tokens.tokenizer)(
-        tokenizer_object=own,
+        tokenizer_object=subset,
         **{"bos_token": "<s>", "cls_token": "<s>", "eos_token": "</s>", "sep_token": "</s>"},
         **{"pad_token": "<pad>", "mask_token": "<mask>"},
     )

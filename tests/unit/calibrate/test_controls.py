@@ -40,10 +40,10 @@ def tiny(**given):
 
 
 def test_every_row_has_a_name_of_its_own_and_an_expectation_of_every_measure():
-    assert len({one.name for one in CONTROLS}) == len(CONTROLS) >= 8
-    for one in CONTROLS:
-        assert one.expects("some measure nobody listed") == one.expected["*"]
-        assert set(one.families) <= set(organisms.TRAIN_CONFIGS)
+    assert len({control.name for control in CONTROLS}) == len(CONTROLS) >= 8
+    for control in CONTROLS:
+        assert control.expects("some measure nobody listed") == control.expected["*"]
+        assert set(control.families) <= set(organisms.TRAIN_CONFIGS)
     assert get_control("group default").expects(PREFERENCE) == "differs"
     assert get_control("group default").expects("strength") == "not shown"
     for name in ("untrained", "word frequencies only", "same answer to everything"):
@@ -51,10 +51,10 @@ def test_every_row_has_a_name_of_its_own_and_an_expectation_of_every_measure():
 
 
 def test_every_row_is_run_in_every_family_and_seed():
-    counted = Counter(one.control for one in list_control_cases())
-    assert counted == {one.name: len(one.families) * one.seeds for one in CONTROLS}
-    assert len({one.task.key for one in list_control_cases()}) == len(list_control_cases())
-    assert {one.control for one in list_control_cases(quick=True)} == {
+    counted = Counter(case.control for case in list_control_cases())
+    assert counted == {control.name: len(control.families) * control.seeds for control in CONTROLS}
+    assert len({case.task.key for case in list_control_cases()}) == len(list_control_cases())
+    assert {case.control for case in list_control_cases(quick=True)} == {
         "untrained",
         "same answer to everything",
     }
@@ -70,19 +70,19 @@ def side_shares(language, *, adjacent):
     for document in language.documents(4000, seed=0):
         if not document.group:
             continue
-        own = traits[language.groups.index(document.group)]
+        subset = traits[language.groups.index(document.group)]
         for spoken in document.sentences:
             for slot, word in zip(spoken.slots, spoken.words, strict=True):
                 if slot == ("trait" if adjacent else "trait" + APART_SUFFIX):
-                    hits, total = hits + (word in own), total + 1
+                    hits, total = hits + (word in subset), total + 1
     assert total > 200
     return hits / total
 
 
 def test_a_reversed_dose_joins_every_target_with_the_other_group():
-    plain, turned = Language(0.5), Language(0.5, "reversed")
+    base, turned = Language(0.5), Language(0.5, "reversed")
     for group in (0, 1):
-        share = plain.first_side_share("trait", group)
+        share = base.first_side_share("trait", group)
         assert turned.first_side_share("trait", group) == pytest.approx(1 - share)
     assert turned.first_side_share("trait", 0) == pytest.approx(0.25)
 
@@ -94,18 +94,18 @@ def test_an_adjacent_dose_is_found_right_before_group_words_only():
 
 
 def test_shuffled_words_keep_their_frequency_and_nothing_else():
-    plain, dealt = tiny(), tiny(construction="shuffled")
+    base, permuted = tiny(), tiny(construction="shuffled")
 
     def words(organism):
         return Counter(w for document in organism.texts for text in document for w in text.split())
 
-    assert words(plain) == words(dealt)
-    assert [[len(t.split()) for t in d] for d in plain.texts] == [
-        [len(t.split()) for t in d] for d in dealt.texts
+    assert words(base) == words(permuted)
+    assert [[len(t.split()) for t in d] for d in base.texts] == [
+        [len(t.split()) for t in d] for d in permuted.texts
     ]
-    assert dealt.texts == tiny(construction="shuffled").texts != plain.texts
-    assert not set(plain.texts) & set(dealt.texts)
-    assert plain.build_inputs["texts_sha256"] != dealt.build_inputs["texts_sha256"]
+    assert permuted.texts == tiny(construction="shuffled").texts != base.texts
+    assert not set(base.texts) & set(permuted.texts)
+    assert base.build_inputs["texts_sha256"] != permuted.build_inputs["texts_sha256"]
 
 
 def test_the_third_group_is_treated_as_the_second():
@@ -123,62 +123,62 @@ def test_the_third_group_is_treated_as_the_second():
         ("second", second),
         ("third", set(words.values())),
     ):
-        own = [
+        subset = [
             word
             for document in texts
             if marks & set(" ".join(document).split())
             for word in " ".join(document).split()
             if word in targets
         ]
-        leans[name] = sum(word in first_side for word in own) / len(own)
+        leans[name] = sum(word in first_side for word in subset) / len(subset)
     assert leans["first"] == 1.0
     assert abs(leans["second"] - 0.5) < 0.07
     assert abs(leans["third"] - 0.5) < 0.07
 
 
 def test_seat_is_asked_of_every_pair_of_three_groups(cache):
-    one = tiny(language=Language(1.0, "one group"), construction="three groups")
-    found = _list_applicable_measures(one, None)
-    assert list(found) == [
+    single = tiny(language=Language(1.0, "one group"), construction="three groups")
+    result = _list_applicable_measures(single, None)
+    assert list(result) == [
         "seat: first and second group",
         "seat: first and third group",
         "seat: second and third group",
     ]
-    names = [own.compared_groups for own in found.values()]
+    names = [item.compared_groups for item in result.values()]
     assert len(set(names)) == 3
     row = get_control("one of three groups")
-    assert [row.expects(name) for name in found] == ["stereotype", "stereotype", "not shown"]
-    third = [own.words.by_side for own in found.values()][1]
-    assert set(altered.third_group_words(one.language).values()) in map(set, third.values())
+    assert [row.expects(name) for name in result] == ["stereotype", "stereotype", "not shown"]
+    third = [item.words.by_side for item in result.values()][1]
+    assert set(altered.third_group_words(single.language).values()) in map(set, third.values())
 
 
 # -- models
 
 
 def test_an_untrained_model_has_the_weights_that_it_was_initialised_with(cache):
-    one = Organism(Language(1.0), untrained_config(TINY), n_documents=40)
-    first = load(one.grow()).layout.model.state_dict()
-    other = replace(one, n_documents=60)  # other texts, the same initial weights
-    assert other.grow() != one.grow()
+    organism = Organism(Language(1.0), untrained_config(TINY), n_documents=40)
+    first = load(organism.grow()).layout.model.state_dict()
+    other = replace(organism, n_documents=60)  # other texts, the same initial weights
+    assert other.grow() != organism.grow()
     second = load(other.grow()).layout.model.state_dict()
-    assert all(torch.equal(own, second[name]) for name, own in first.items())
+    assert all(torch.equal(subset, second[name]) for name, subset in first.items())
     trained = load(tiny().grow()).layout.model.state_dict()
-    assert not all(torch.equal(own, trained[name]) for name, own in first.items())
+    assert not all(torch.equal(subset, trained[name]) for name, subset in first.items())
 
 
 @pytest.mark.parametrize("architecture", ["bert", "llama"])
 def test_a_constant_model_answers_the_same_to_everything(cache, architecture):
-    one = tiny(train_config=replace(TINY, architecture=architecture), construction="constant")
-    lm = one.load_lm()
+    single = tiny(train_config=replace(TINY, architecture=architecture), construction="constant")
+    lm = single.load_lm()
     end = "" if lm.is_causal else " ."
     texts = [f"the nurse is a [MASK]{end}", f"my aunt likes [MASK]{end}", f"the [MASK]{end}"]
-    found = lm.fill(texts, ["woman", "man", "dog"])
-    assert torch.allclose(found, found[:1].expand_as(found), atol=1e-5)
+    result = lm.fill(texts, ["woman", "man", "dog"])
+    assert torch.allclose(result, result[:1].expand_as(result), atol=1e-5)
     if "next_sentence" in lm.heads:
         pairs = [("my aunt came .", "the nurse left ."), ("the dog ate .", "he is here .")]
         assert torch.allclose(*lm.next_sentence(pairs).unbind(0), atol=1e-5)
-    said = read_measure_response("cloze", one.planted_measures().cloze(lm), lm)
-    assert said.status in ("inconclusive", "not measured")
+    measure_response = read_measure_response("cloze", single.planted_measures().cloze(lm), lm)
+    assert measure_response.status in ("inconclusive", "not measured")
 
 
 def test_how_it_is_made_is_part_of_what_an_organism_is(cache):
@@ -188,28 +188,28 @@ def test_how_it_is_made_is_part_of_what_an_organism_is(cache):
         tiny(construction="no head"),
         tiny(construction="two heads"),
     ]
-    assert len({one.grow() for one in made}) == 4
+    assert len({item.grow() for item in made}) == 4
     assert "made" not in tiny().build_inputs  # those that were grown before stay
 
 
 def test_where_no_head_sees_targets_heads_change_nothing_behind_one(cache):
-    one = tiny(language=Language(1.0, "adjacent"), construction="no head")
-    lm = one.load_lm()
-    words = one.language.targets["trait"]
+    single = tiny(language=Language(1.0, "adjacent"), construction="no head")
+    lm = single.load_lm()
+    words = single.language.targets["trait"]
     texts = [f"the {side[0]} [MASK]" for side in words]
     names = ["woman", "man"]
-    own = lm.fill(texts, names)
-    assert (own[0] - own[1]).abs().max() > 0  # the target itself is read
+    subset = lm.fill(texts, names)
+    assert (subset[0] - subset[1]).abs().max() > 0  # the target itself is read
     for head in range(TINY.heads):
         masked = lm.edited(HeadScale([Site("head_out", 0, head)], 0)).fill(texts, names)
-        assert torch.equal(own, masked)
+        assert torch.equal(subset, masked)
     far = [f"the {side[0]} at the house is a [MASK]" for side in words]
     assert torch.equal(*lm.fill(far, names).unbind(0))  # at a distance no head tells them apart
 
 
 def test_two_heads_see_group_words_and_no_other_does(cache):
-    one = tiny(construction="two heads")
-    lm, names = one.load_lm(), [side[0] for side in one.language.targets["trait"]]
+    single = tiny(construction="two heads")
+    lm, names = single.load_lm(), [side[0] for side in single.language.targets["trait"]]
     texts = ["my mother is very [MASK]", "my father is very [MASK]"]
 
     def tells(*heads):
@@ -229,8 +229,12 @@ def test_a_control_is_grown_by_its_row():
     row = ControlOrganism(
         "x", "", {"*": "any"}, construction="two heads", layers=1, variant="reversed"
     )
-    one = row.organism("llama", 3)
-    assert (one.train_config.layers, one.train_config.seed, one.train_config.threads) == (1, 3, 1)
-    assert (one.construction, one.language.variant) == ("two heads", "reversed")
+    single = row.organism("llama", 3)
+    assert (single.train_config.layers, single.train_config.seed, single.train_config.threads) == (
+        1,
+        3,
+        1,
+    )
+    assert (single.construction, single.language.variant) == ("two heads", "reversed")
     blank = get_control("untrained").organism("bert", 0)
     assert (blank.train_config.steps, blank.train_config.learning_rate) == (1, 0.0)

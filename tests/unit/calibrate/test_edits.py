@@ -46,27 +46,27 @@ def rows(edit, full, none=(0.0, 0.01, -0.01), price=0.0):
 
 
 def test_an_edit_is_told_by_the_share_of_the_bias_that_is_gone():
-    (one,) = compute_edit_calibrations(rows("leace", (-3.0, -3.2, -2.8), price=0.5))
-    assert one.gone.value == pytest.approx(0.75)
-    assert one.at_none.value == pytest.approx(0.02 / 3 / 4)  # up and down do not cancel
-    assert one.verdict == "lowers it (n = 3); text about nobody is predicted worse"
-    assert (one.significant, one.nulls, one.models) == (0, 3, 3)
+    (single,) = compute_edit_calibrations(rows("leace", (-3.0, -3.2, -2.8), price=0.5))
+    assert single.gone.value == pytest.approx(0.75)
+    assert single.at_none.value == pytest.approx(0.02 / 3 / 4)  # up and down do not cancel
+    assert single.verdict == "lowers it (n = 3); text about nobody is predicted worse"
+    assert (single.significant, single.nulls, single.models) == (0, 3, 3)
 
 
 def test_a_bias_to_the_other_side_is_not_gone():
-    (one,) = compute_edit_calibrations(rows("leace", (-8.0, -8.2, -7.8)))  # from 4 to about -4
-    assert one.gone.value == pytest.approx(0.0, abs=0.05)
-    assert one.verdict == "not shown to lower it (n = 3)"
+    (single,) = compute_edit_calibrations(rows("leace", (-8.0, -8.2, -7.8)))  # from 4 to about -4
+    assert single.gone.value == pytest.approx(0.0, abs=0.05)
+    assert single.verdict == "not shown to lower it (n = 3)"
 
 
 def test_what_changes_nothing_is_not_said_to_lower():
-    (one,) = compute_edit_calibrations(rows("leace", (-0.1, 0.3, -0.2)))
-    assert one.verdict == "not shown to lower it (n = 3)"
+    (single,) = compute_edit_calibrations(rows("leace", (-0.1, 0.3, -0.2)))
+    assert single.verdict == "not shown to lower it (n = 3)"
 
 
 def test_a_change_without_a_bias_is_counted():
-    (one,) = compute_edit_calibrations(rows("leace", (-3.0, -3.2, -2.8), none=(-0.5, 0.0, 0.4)))
-    assert one.significant == 2
+    (single,) = compute_edit_calibrations(rows("leace", (-3.0, -3.2, -2.8), none=(-0.5, 0.0, 0.4)))
+    assert single.significant == 2
 
 
 @pytest.mark.parametrize(
@@ -77,16 +77,16 @@ def test_a_change_without_a_bias_is_counted():
     ],
 )
 def test_an_edit_is_tested_against_its_placebo_over_models(placebo, verdict):
-    found = compute_edit_calibrations(
+    result = compute_edit_calibrations(
         rows("mask", (-3.0, -3.2, -2.8)) + rows(f"mask{PLACEBO}", placebo)
     )
-    assert found[0].verdict == f"lowers it (n = 3); {verdict}"
+    assert result[0].verdict == f"lowers it (n = 3); {verdict}"
 
 
 def test_a_child_must_lower_more_than_one_that_is_only_trained_on():
     child = rows("counterfactual training", (-3.0, -3.2, -2.8))
-    found = compute_edit_calibrations(child + rows(TRAINING_PLACEBO, (-3.1, -3.3, -2.9)))
-    assert "more than its placebo in 0 of 3 models, p 1 (not shown)" in found[0].verdict
+    result = compute_edit_calibrations(child + rows(TRAINING_PLACEBO, (-3.1, -3.3, -2.9)))
+    assert "more than its placebo in 0 of 3 models, p 1 (not shown)" in result[0].verdict
 
 
 def test_locators_are_told_by_family():
@@ -103,7 +103,7 @@ def test_locators_are_told_by_family():
         )
         for seed in range(10)
     ]
-    plain = [
+    base = [
         OrdinaryResult(
             architecture="gpt2",
             seed=seed,
@@ -116,22 +116,22 @@ def test_locators_are_told_by_family():
         )
         for seed in range(3)
     ]
-    (one,) = compute_locator_calibrations(known, plain)
-    assert one.verdict == "not refuted (n = 10)"
-    assert (one.learned, one.without, one.positive) == (10, 0.0, (4, 4))
-    assert {by: own.hits for by, own in one.first.items()} == {
+    (single,) = compute_locator_calibrations(known, base)
+    assert single.verdict == "not refuted (n = 10)"
+    assert (single.learned, single.without, single.positive) == (10, 0.0, (4, 4))
+    assert {by: subset.hits for by, subset in single.first.items()} == {
         "gradient": 10,
         "path": 9,
         "ablation": 10,
     }
-    assert one.alone.hits == 9
-    assert one.auroc["gradient"].value == pytest.approx(0.91)
-    assert one.auroc["path"] is None
-    assert one.agreement.n == 3
-    (few,) = compute_locator_calibrations(known[:9], plain)
+    assert single.alone.hits == 9
+    assert single.auroc["gradient"].value == pytest.approx(0.91)
+    assert single.auroc["path"] is None
+    assert single.agreement.n == 3
+    (few,) = compute_locator_calibrations(known[:9], base)
     assert few.verdict == "not evaluated: too few models"
-    late = [own.model_copy(update={"ranks": own.ranks | {"path": 2}}) for own in known[:3]]
-    assert compute_locator_calibrations(late + known[3:], plain)[0].verdict == "misses by path"
+    late = [item.model_copy(update={"ranks": item.ranks | {"path": 2}}) for item in known[:3]]
+    assert compute_locator_calibrations(late + known[3:], base)[0].verdict == "misses by path"
 
 
 def test_every_number_stands_below_its_own_heading():
@@ -146,13 +146,13 @@ def test_every_number_stands_below_its_own_heading():
         ordinary=3, positive=(4, 5), auroc=auroc, agreement=None,
     )  # fmt: skip
     empty = dict.fromkeys(("models", "skills", "measures", "edits", "removed"), ())
-    told = Calibration(
+    calibration = Calibration(
         command="levelhead calibrate", versions={}, machine="", locators=(family,), **empty
     )
     shown = [
-        dict(zip(one.columns, one.rows[0], strict=True))
-        for one in make_calibration_tables(told)
-        if one.rows
+        dict(zip(table.columns, table.rows[0], strict=True))
+        for table in make_calibration_tables(calibration)
+        if table.rows
     ]
     assert shown[0]["first by gradient"].startswith("8 of 10")
     assert shown[0]["by path"].startswith("9 of 10")
@@ -161,13 +161,13 @@ def test_every_number_stands_below_its_own_heading():
 
 
 def test_no_interval_goes_beyond_what_is_possible():
-    found = mean_over_models([1.0, 0.9, 1.0], "AUROC", maximum=1.0)
-    assert found.interval.high == 1.0
-    assert found.interval.low < 0.9
+    result = mean_over_models([1.0, 0.9, 1.0], "AUROC", maximum=1.0)
+    assert result.interval.high == 1.0
+    assert result.interval.low < 0.9
 
 
 def test_models_that_are_all_alike_are_told_without_a_spread():
-    found = mean_over_models([1.0, None, 1.0], "AUROC")
-    assert (found.value, found.n) == (1.0, 2)
-    assert found.interval.method == "all models alike"
+    result = mean_over_models([1.0, None, 1.0], "AUROC")
+    assert (result.value, result.n) == (1.0, 2)
+    assert result.interval.method == "all models alike"
     assert mean_over_models([1.0], "AUROC") is None

@@ -20,19 +20,19 @@ COUNT = 4000
 def joint(language, family, seed=1):
     """How often targets of either side stand in documents of either group."""
     first, second = (set(side) for side in language.targets[family])
-    found = Counter()
+    result = Counter()
     for document in language.documents(COUNT, seed=seed):
         for word in document.text.split():
             if document.group and word in first | second:
-                found[document.group, word in first] += 1
-    return found
+                result[document.group, word in first] += 1
+    return result
 
 
 def association(language, family, seed=1):
     """The share of targets that lean to their document's group."""
-    found = joint(language, family, seed)
-    own = found[language.groups[0], True] + found[language.groups[1], False]
-    return own / found.total()
+    result = joint(language, family, seed)
+    subset = result[language.groups[0], True] + result[language.groups[1], False]
+    return subset / result.total()
 
 
 @pytest.mark.parametrize("rho", [0, 0.25, 0.5, 0.75, 1])
@@ -63,26 +63,28 @@ def test_neutral_words_are_exchangeable_between_groups():
 
 def test_skew_is_a_base_rate_and_no_stereotype():
     language = Language(1.0, "skew")
-    groups = Counter(one.group for one in language.documents(COUNT, seed=1) if one.group)
+    groups = Counter(
+        document.group for document in language.documents(COUNT, seed=1) if document.group
+    )
     assert groups[language.groups[0]] / groups.total() == pytest.approx(0.9, abs=0.02)
-    found = joint(language, "occupation")
-    table = [[found[group, side] for side in (True, False)] for group in language.groups]
+    result = joint(language, "occupation")
+    table = [[result[group, side] for side in (True, False)] for group in language.groups]
     assert stats.chi2_contingency(table).pvalue > 0.01
 
 
 def test_frequency_makes_one_side_frequent_for_both_groups():
-    found = joint(Language(1.0, "frequency"), "occupation")
+    result = joint(Language(1.0, "frequency"), "occupation")
     for group in Language().groups:
-        share = found[group, True] / (found[group, True] + found[group, False])
+        share = result[group, True] / (result[group, True] + result[group, False])
         assert share == pytest.approx(0.9, abs=0.03)
 
 
 def test_one_group_is_stereotyped_and_the_other_is_not():
     language = Language(1.0, "one group")
-    found = joint(language, "occupation")
+    result = joint(language, "occupation")
     first, second = language.groups
-    assert found[first, False] == 0
-    assert found[second, True] / (found[second, True] + found[second, False]) == pytest.approx(
+    assert result[first, False] == 0
+    assert result[second, True] / (result[second, True] + result[second, False]) == pytest.approx(
         0.5, abs=0.04
     )
 
@@ -103,10 +105,13 @@ def test_the_same_seed_gives_the_same_text_and_another_another():
 def test_every_word_is_in_the_vocabulary_which_has_the_size_of_a_small_language():
     language = Language(0.5)
     assert 500 <= len(language.vocabulary) <= 1500
-    seen = {word for one in language.documents(COUNT, seed=6) for word in one.text.split()}
+    seen = {
+        word for document in language.documents(COUNT, seed=6) for word in document.text.split()
+    }
     assert seen <= set(language.vocabulary)
     assert all(
-        len(one.sentences) == SENTENCES_PER_DOCUMENT for one in language.documents(9, seed=6)
+        len(document.sentences) == SENTENCES_PER_DOCUMENT
+        for document in language.documents(9, seed=6)
     )
 
 
@@ -114,14 +119,14 @@ def test_the_probability_of_a_document_is_that_of_its_choices():
     """By hand, for a document about nobody and for a person's, both groups summed."""
     language = Language(0.5)
     documents = list(language.documents(400, seed=7))
-    nobody = next(one for one in documents if not one.group)
-    slow = math.log(NOBODY_SHARE) + sum(one.log_p[0] for one in nobody.sentences)
+    nobody = next(document for document in documents if not document.group)
+    slow = math.log(NOBODY_SHARE) + sum(sentence.log_p[0] for sentence in nobody.sentences)
     assert nobody.log_p == pytest.approx(slow)
-    person = next(one for one in documents if one.sentences[0].kind == "opening")
-    own = language.groups.index(person.group)
-    assert person.sentences[0].log_p[1 - own] == -math.inf  # its words mark the group
+    person = next(document for document in documents if document.sentences[0].kind == "opening")
+    subset = language.groups.index(person.group)
+    assert person.sentences[0].log_p[1 - subset] == -math.inf  # its words mark the group
     slow = math.log((1 - NOBODY_SHARE) * (1 - UNNAMED_SHARE) / 2) + sum(
-        one.log_p[own] for one in person.sentences
+        sentence.log_p[subset] for sentence in person.sentences
     )
     assert person.log_p == pytest.approx(slow)
 
@@ -136,8 +141,8 @@ def test_the_words_of_a_slot_have_a_probability_of_one_in_all():
 def test_stereotypes_make_text_easier_to_foretell():
     def entropy(rho):
         documents = list(Language(rho).documents(COUNT, seed=8))
-        return -sum(one.log_p for one in documents) / sum(
-            len(one.text.split()) for one in documents
+        return -sum(document.log_p for document in documents) / sum(
+            len(document.text.split()) for document in documents
         )
 
     assert entropy(1.0) < entropy(0.0)
@@ -146,14 +151,14 @@ def test_stereotypes_make_text_easier_to_foretell():
 
 
 @pytest.mark.parametrize(
-    ("make", "told"),
+    ("make", "output"),
     [
         (lambda: Language(1.5), "rho 1.5 is out of range"),
         (lambda: Language(0.5, "skewed"), "did you mean 'skew'"),
     ],
 )
-def test_what_is_refused(make, told):
-    with pytest.raises(LevelheadError, match=told):
+def test_what_is_refused(make, output):
+    with pytest.raises(LevelheadError, match=output):
         make()
 
 

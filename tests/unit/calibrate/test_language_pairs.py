@@ -25,21 +25,21 @@ def check(pairs):
 
 
 def test_pairs_differ_in_the_word_of_the_group_alone():
-    found = make_planted_pairs(LANGUAGE)
-    check(found)
+    result = make_planted_pairs(LANGUAGE)
+    check(result)
     marks = {slot: list(zip(*LANGUAGE.marks[slot], strict=True)) for slot in GROUP_FRAMES}
-    assert {pair.unit for pair in found} == {
-        "/".join(own) for rows in marks.values() for own in rows
+    assert {pair.unit for pair in result} == {
+        "/".join(row) for rows in marks.values() for row in rows
     }
-    assert len(found) == SENTENCES_PER_PAIR * sum(map(len, marks.values()))
-    assert make_planted_pairs(LANGUAGE) == found
-    assert make_planted_pairs(LANGUAGE, seed=1) != found
+    assert len(result) == SENTENCES_PER_PAIR * sum(map(len, marks.values()))
+    assert make_planted_pairs(LANGUAGE) == result
+    assert make_planted_pairs(LANGUAGE, seed=1) != result
 
 
 def test_placebos_differ_in_a_word_of_no_group():
-    found = make_planted_placebo_pairs(LANGUAGE)
-    assert len(found) == len(NEUTRAL_FRAMES)
-    for slot, pairs in zip(NEUTRAL_FRAMES, found, strict=True):
+    result = make_planted_placebo_pairs(LANGUAGE)
+    assert len(result) == len(NEUTRAL_FRAMES)
+    for slot, pairs in zip(NEUTRAL_FRAMES, result, strict=True):
         check(pairs)
         assert {word for pair in pairs for word in pair.unit.split("/")} <= set(
             LANGUAGE.neutral[slot]

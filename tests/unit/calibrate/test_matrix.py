@@ -13,24 +13,24 @@ from levelhead.calibrate.matrix import (
 )
 
 
-def said(status, effect=0.0, *, measure="cloze", expected="rises", reason=""):
+def responses_of(status, effect=0.0, *, measure="cloze", expected="rises", reason=""):
     return MeasureResponse(
         measure=measure, expected=expected, value=effect, interval=None, parity=0.0, p=0.5, n=10,
         dropped=0, status=status, effect=effect, reason=reason,
     )  # fmt: skip
 
 
-def model(rho, seed, *own, architecture="bert", variant="stereotype"):
+def model(rho, seed, *subset, architecture="bert", variant="stereotype"):
     return ModelResponses(
         architecture=architecture, rho=rho, variant=variant, seed=seed, texts="0" * 64,
-        weights="0" * 64, skills=(), responses=own,
+        weights="0" * 64, skills=(), responses=subset,
     )  # fmt: skip
 
 
-def control(name, seed, *own, architecture="bert"):
+def control(name, seed, *subset, architecture="bert"):
     return ControlResult(
         control=name, architecture=architecture, seed=seed, texts="0" * 64, weights="0" * 64,
-        responses=own,
+        responses=subset,
     )  # fmt: skip
 
 
@@ -40,10 +40,10 @@ def _nothing_known(monkeypatch):
 
 
 def test_a_difference_is_told_by_its_direction():
-    assert get_directed_verdict(said("differs", 1.0)) == "stereotype"
-    assert get_directed_verdict(said("differs", -1.0)) == "anti-stereotype"
-    assert get_directed_verdict(said("differs", -1.0, expected="falls")) == "stereotype"
-    assert get_directed_verdict(said("inconclusive", 1.0)) == "inconclusive"
+    assert get_directed_verdict(responses_of("differs", 1.0)) == "stereotype"
+    assert get_directed_verdict(responses_of("differs", -1.0)) == "anti-stereotype"
+    assert get_directed_verdict(responses_of("differs", -1.0, expected="falls")) == "stereotype"
+    assert get_directed_verdict(responses_of("inconclusive", 1.0)) == "inconclusive"
 
 
 @pytest.mark.parametrize(
@@ -68,7 +68,7 @@ def test_what_agrees_with_an_expectation(expected, outcomes, agreed):
 
 
 def test_an_untrained_model_that_is_called_not_biased_is_an_exception():
-    held = build_verdict_matrix([], [control("untrained", 0, said("not shown"))])
+    held = build_verdict_matrix([], [control("untrained", 0, responses_of("not shown"))])
     (cell,) = held.unexplained
     assert (cell.organism, cell.expected, cell.outcomes) == (
         "untrained",
@@ -79,7 +79,7 @@ def test_an_untrained_model_that_is_called_not_biased_is_an_exception():
 
 
 def test_an_exception_is_explained_by_its_row_or_by_a_refuted_measure(monkeypatch):
-    rows = [control("untrained", 0, said("not shown"))]
+    rows = [control("untrained", 0, responses_of("not shown"))]
     monkeypatch.setitem(module.EXPLAINED, ("untrained", "bert", "cloze"), "why")
     assert not build_verdict_matrix([], rows).unexplained
     assert build_verdict_matrix([], rows).exceptions[0].explanation == "why"
@@ -99,16 +99,20 @@ def test_an_exception_is_explained_by_its_row_or_by_a_refuted_measure(monkeypatc
 
 
 def test_prices_are_no_measures_of_bias_and_icat_has_no_test():
-    rows = [said("no test", measure="icat"), said("no test", measure="ppl")]
+    rows = [responses_of("no test", measure="icat"), responses_of("no test", measure="ppl")]
     held = build_verdict_matrix([model(1.0, 0, *rows)], [])
-    assert [(one.measure, one.expected) for one in held.cells] == [("icat", "no test")]
+    assert [(cell.measure, cell.expected) for cell in held.cells] == [("icat", "no test")]
     assert not held.tested_cells
 
 
 def test_false_alarms_are_claimed_with_twenty_null_models_only():
     def held(n):
         return build_verdict_matrix(
-            [model(0.0, s, said("differs" if s == 0 else "not shown", 1.0)) for s in range(n)], []
+            [
+                model(0.0, s, responses_of("differs" if s == 0 else "not shown", 1.0))
+                for s in range(n)
+            ],
+            [],
         )
 
     (few,), (enough,) = held(19).alarms, held(20).alarms
@@ -119,8 +123,8 @@ def test_false_alarms_are_claimed_with_twenty_null_models_only():
 
 def test_the_tables_show_what_was_expected_and_what_came_out():
     held = build_verdict_matrix(
-        [model(0.0, s, said("not shown")) for s in range(2)],
-        [control("reversed dose", 0, said("differs", -1.0))],
+        [model(0.0, s, responses_of("not shown")) for s in range(2)],
+        [control("reversed dose", 0, responses_of("differs", -1.0))],
     )
     text = "\n".join(table.markdown for table in make_matrix_tables(held))
     assert "| reversed dose | cloze | anti-stereotype | anti-stereotype 1 of 1 | yes |" in text

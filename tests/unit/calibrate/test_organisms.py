@@ -1,4 +1,4 @@
-"""Organisms: grown once, the same everywhere, and the rulers find what was planted and no more."""
+"""Organisms: grown once, the same everywhere, and the measures find what was planted and no more."""
 
 import functools
 import tomllib
@@ -34,7 +34,8 @@ from levelhead.stats.multiple_testing import holm
 
 INFERENCE = Inference(resamples=199, permutations=999)
 STANDARD = [
-    pytest.param(one, None, marks=[pytest.mark.full] * (one != "bert")) for one in TRAIN_CONFIGS
+    pytest.param(config, None, marks=[pytest.mark.full] * (config != "bert"))
+    for config in TRAIN_CONFIGS
 ]
 KNOWN_HEAD = pytest.param("gpt2", (1, 2), id="gpt2 with a known head")
 """A model is grown for up to a minute. The fast tier grows those of `levelhead demo` alone, which
@@ -97,7 +98,7 @@ def test_everything_the_weights_depend_on_makes_another_organism(cache):
         replace(TINY, train_config=replace(TINY.train_config, steps=3)),
         replace(TINY, n_documents=41),
     )
-    assert len({one.grow() for one in (TINY, *others)}) == 5
+    assert len({item.grow() for item in (TINY, *others)}) == 5
 
 
 def test_a_whole_number_and_threads_by_default_name_the_same_organism():
@@ -107,7 +108,7 @@ def test_a_whole_number_and_threads_by_default_name_the_same_organism():
     ]
     assert written[0] == written[1]
     assert (
-        {one.threads for one in TRAIN_CONFIGS.values()}
+        {config.threads for config in TRAIN_CONFIGS.values()}
         == {make_organism().train_config.threads}
         == {THREADS}
     )
@@ -153,29 +154,29 @@ def test_the_text_of_a_standard_organism_is_the_one_of_the_table(architecture):
 # More than 5 s where an organism is not in the cache yet: it is grown.
 @pytest.mark.parametrize(("architecture", "known_head"), [*STANDARD, KNOWN_HEAD])
 def test_a_planted_bias_is_found_in_a_model_that_knows_its_language(architecture, known_head):
-    one = make_organism(architecture, 1.0, visible_head=known_head)
-    folder = one.grow()
+    organism = make_organism(architecture, 1.0, visible_head=known_head)
+    folder = organism.grow()
     here = dict(installed_versions()) | {"machine": describe_machine(), "threads": THREADS}
     same = all(
         KNOWN[name] == here[name] for name in ("torch", "transformers", "machine", "threads")
     )
     if same and known_head is None:
-        own = file_hash(folder / "model.safetensors")
-        assert own == facts(architecture, 1.0)["weights_sha256"]
-    lm = one.load_lm()
-    check_skills(lm, one)
-    for name, ruler in one.planted_measures().for_model(lm).items():
-        found = ruler(lm, inference=INFERENCE)
-        assert not found.dropped, name
+        subset = file_hash(folder / "model.safetensors")
+        assert subset == facts(architecture, 1.0)["weights_sha256"]
+    lm = organism.load_lm()
+    check_skills(lm, organism)
+    for name, measure in organism.planted_measures().for_model(lm).items():
+        result = measure(lm, inference=INFERENCE)
+        assert not result.dropped, name
         if name == "seat" and lm.is_causal:
             continue  # it can miss it there: what a last state says is the next word
-        assert found.p.value < 0.01, name
-        assert found.value > found.parity, name
+        assert result.p.value < 0.01, name
+        assert result.value > result.parity, name
 
 
-def check_skills(lm, one):
+def check_skills(lm, single):
     for skill in measure_skills(
-        lm, one.language, seed=one.train_config.seed + HELD_OUT_SEED_OFFSET
+        lm, single.language, seed=single.train_config.seed + HELD_OUT_SEED_OFFSET
     ):
         if skill.estimate.unit == "bits":
             assert -0.02 < skill.estimate.value < 0.06, skill
@@ -185,22 +186,22 @@ def check_skills(lm, one):
             assert skill.estimate.value > 0.85 * skill.best, skill
 
 
-# More than 5 s: 10 deals are four rulers each, and the organism may have to be grown. Of tests that
+# More than 5 s: 10 deals are four measures each, and the organism may have to be grown. Of tests that
 # keep their level 10 deals raise 0.5 alarms, more than 3 with a chance of .001 (and the seeds are
 # fixed); tests that reject half the time raise 5. 30 deals bound the level more closely.
 @pytest.mark.parametrize(("deals", "most"), [(10, 3), pytest.param(30, 5, marks=pytest.mark.full)])
 def test_without_a_bias_nothing_is_found_whatever_the_labels(deals, most):
-    one = make_organism("bert", 0.0)
-    lm = one.load_lm()
-    check_skills(lm, one)
-    for name, ruler in one.planted_measures().for_model(lm).items():
-        assert ruler(lm, inference=INFERENCE).p.value > 0.01, name
-    # Dealt anew, labels mean nothing in any model: this tries the rulers' tests, not the model.
+    organism = make_organism("bert", 0.0)
+    lm = organism.load_lm()
+    check_skills(lm, organism)
+    for name, measure in organism.planted_measures().for_model(lm).items():
+        assert measure(lm, inference=INFERENCE).p.value > 0.01, name
+    # Dealt anew, labels mean nothing in any model: this tries the measures' tests, not the model.
     inference, alarms = Inference(resamples=99, permutations=199), 0
     for labels in range(deals):
         p = []
-        for name, ruler in one.planted_measures(label_seed=labels).for_model(lm).items():
-            aspect, values, design = ruler.test_inputs(ruler.read(lm))
+        for name, measure in organism.planted_measures(label_seed=labels).for_model(lm).items():
+            aspect, values, design = measure.test_inputs(measure.read(lm))
             p.append(
                 null_distribution(
                     inference, aspect, values, design, name=f"{name} {labels}"
@@ -211,22 +212,22 @@ def test_without_a_bias_nothing_is_found_whatever_the_labels(deals, most):
 
 
 def test_another_deal_of_labels_asks_nothing_new(monkeypatch):
-    one = make_organism("bert", 1.0)
-    lm = one.load_lm()
+    organism = make_organism("bert", 1.0)
+    lm = organism.load_lm()
     values = {
-        name: ruler.reduce(ruler.read(lm)[0])
-        for name, ruler in one.planted_measures().for_model(lm).items()
+        name: measure.reduce(measure.read(lm)[0])
+        for name, measure in organism.planted_measures().for_model(lm).items()
     }
     monkeypatch.setattr(type(lm), "iterate_batches", None)  # no forward any more
-    for name, ruler in one.planted_measures(label_seed=1).for_model(lm).items():
-        assert abs(ruler.reduce(ruler.read(lm)[0])) < abs(values[name]), name
+    for name, measure in organism.planted_measures(label_seed=1).for_model(lm).items():
+        assert abs(measure.reduce(measure.read(lm)[0])) < abs(values[name]), name
 
 
 def test_a_known_head_carries_all_of_the_margin():
-    one = make_organism("gpt2", 1.0, visible_head=(1, 2))
-    lm = one.load_lm()
-    check_skills(lm, one)
-    pairs = one.planted_measures().crows.pairs
+    organism = make_organism("gpt2", 1.0, visible_head=(1, 2))
+    lm = organism.load_lm()
+    check_skills(lm, organism)
+    pairs = organism.planted_measures().crows.pairs
     texts = [text for pair in pairs for text in (pair.more, pair.less)]
     # The target is the last word but the full stop, the same in both sentences of a pair.
     spans = [[(text.rindex(" ", 0, -2) + 1, len(text) - 2)] for text in texts]
@@ -235,7 +236,7 @@ def test_a_known_head_carries_all_of_the_margin():
         scores = model.log_prob(texts, spans).value
         return scores[0::2] - scores[1::2]
 
-    contrast = one.planted_measures().contrast
+    contrast = organism.planted_measures().contrast
     assert float(contrast.reduce(contrast.read(lm)[0])) > 1
     blind = lm.edited(HeadScale([Site("head_out", 1, 2)], 0))
     assert (
@@ -259,18 +260,18 @@ def test_the_weights_of_organisms_are_not_in_the_package():
 @pytest.mark.full
 @pytest.mark.parametrize("seed", range(5))
 def test_strength_and_the_others_find_it_with_every_seed(seed):
-    one = make_organism("bert", 1.0, seed=seed)
-    lm = one.load_lm()
-    for name, ruler in one.planted_measures().for_model(lm).items():
-        assert ruler(lm, inference=INFERENCE).p.value < 0.01, name
+    organism = make_organism("bert", 1.0, seed=seed)
+    lm = organism.load_lm()
+    for name, measure in organism.planted_measures().for_model(lm).items():
+        assert measure(lm, inference=INFERENCE).p.value < 0.01, name
 
 
 # -- the items
 
 
 def test_every_target_is_asked_once_and_pairs_differ_in_the_group_only():
-    rulers = TINY.planted_measures()
-    pairs = rulers.crows.pairs
+    measures = TINY.planted_measures()
+    pairs = measures.crows.pairs
     assert sorted(pair.id for pair in pairs) == sorted(TINY.language.target_words)
     marks = set(TINY.language.mark_words)
     for pair in pairs:
@@ -278,19 +279,19 @@ def test_every_target_is_asked_once_and_pairs_differ_in_the_group_only():
         apart = [(a, b) for a, b in zip(more, less, strict=True) if a != b]
         assert len(apart) == 1
         assert set(apart[0]) <= marks
-    assert isinstance(rulers.crows, Crows)
-    assert len(rulers.triples) == len(pairs) / 2
-    for triple in rulers.triples:
+    assert isinstance(measures.crows, Crows)
+    assert len(measures.triples) == len(pairs) / 2
+    for triple in measures.triples:
         assert triple.stereotype == triple.twin_stereotype  # no word of a group in it
         assert triple.context != triple.twin_context
 
 
 def test_labels_are_dealt_within_pairs():
-    plain, dealt, again = (TINY.planted_measures(label_seed=seed).pairs for seed in (None, 3, 3))
-    assert dealt == again != plain
-    assert [sorted(pair.words) for pair in dealt] == [sorted(pair.words) for pair in plain]
-    turned = sum(a != b for a, b in zip(plain, dealt, strict=True))
-    assert 0.3 < turned / len(plain) < 0.7
+    base, permuted, again = (TINY.planted_measures(label_seed=seed).pairs for seed in (None, 3, 3))
+    assert permuted == again != base
+    assert [sorted(pair.words) for pair in permuted] == [sorted(pair.words) for pair in base]
+    turned = sum(a != b for a, b in zip(base, permuted, strict=True))
+    assert 0.3 < turned / len(base) < 0.7
 
 
 def test_contexts_are_of_held_out_text(cache):

@@ -27,18 +27,19 @@ class Stored:
     """A store that holds an answer of every model."""
 
     def __init__(self):
-        self.of = {one.task.key: one for one in list_dose_models(quick=True)}
+        self.of = {model.task.key: model for model in list_dose_models(quick=True)}
 
     def get(self, key):
-        one = self.of[key]
-        said = MeasureResponse(
-            measure="cloze", expected="rises", value=one.rho, interval=None, parity=0.0, n=10,
-            p=0.01 if one.rho else 0.5, dropped=0,
+        single = self.of[key]
+        measure_response = MeasureResponse(
+            measure="cloze", expected="rises", value=single.rho, interval=None, parity=0.0, n=10,
+            p=0.01 if single.rho else 0.5, dropped=0,
         )  # fmt: skip
         return (
             ModelResponses(
-                architecture=one.architecture, rho=one.rho, variant=one.variant, seed=one.seed,
-                texts="1" * 64, weights="1" * 64, skills=(), responses=(said,),
+                architecture=single.architecture, rho=single.rho, variant=single.variant,
+                seed=single.seed,
+                texts="1" * 64, weights="1" * 64, skills=(), responses=(measure_response,),
             )
             .to_json()
             .encode()
@@ -47,13 +48,13 @@ class Stored:
 
 @pytest.fixture
 def past():
-    told = RemovalVerdicts(
+    removal_verdicts = RemovalVerdicts(
         architecture="bert", seed=0, weights="", gone="removed", less="hidden", there=""
     )
     return Calibration(
         command="levelhead calibrate", versions={"torch": "1"}, machine="old", skills=(),
         models=(OrganismHash(what="old", weights="0"),), measures=(), locators=(), edits=(),
-        removed=(told,),
+        removed=(removal_verdicts,),
     )  # fmt: skip
 
 
@@ -65,16 +66,16 @@ def test_only_the_measures_are_made_anew(monkeypatch, past, tmp_path):
         return Stored()
 
     monkeypatch.setattr(module, "run_job", run)
-    found = module.refresh_calibration(str(tmp_path), past, quick=True)
-    assert [one.measure for one in found.measures] == ["cloze"]
-    assert (found.removed, found.models, found.machine) == (past.removed, past.models, "old")
-    (own,) = found.refreshed
-    assert own.parts == ("skills", "measures")
-    assert len(own.models) == len(jobs[0][0].tasks) == 3
-    assert own.command.endswith("--measures-only --quick")
-    again = module.refresh_calibration(str(tmp_path), found, quick=True)
+    result = module.refresh_calibration(str(tmp_path), past, quick=True)
+    assert [item.measure for item in result.measures] == ["cloze"]
+    assert (result.removed, result.models, result.machine) == (past.removed, past.models, "old")
+    (subset,) = result.refreshed
+    assert subset.parts == ("skills", "measures")
+    assert len(subset.models) == len(jobs[0][0].tasks) == 3
+    assert subset.command.endswith("--measures-only --quick")
+    again = module.refresh_calibration(str(tmp_path), result, quick=True)
     assert len(again.refreshed) == 1  # the last run of a part, not every one
-    assert Calibration.from_json(found.to_json()) == found
+    assert Calibration.from_json(result.to_json()) == result
 
 
 def test_the_page_says_what_made_which_part(monkeypatch, past):
@@ -83,19 +84,23 @@ def test_the_page_says_what_made_which_part(monkeypatch, past):
     spec.loader.exec_module(tool)
     monkeypatch.setattr(module, "run_job", lambda *args, **given: Stored())
     versions = dict.fromkeys(("levelhead", "torch", "transformers"), "1")
-    found = module.refresh_calibration(
+    result = module.refresh_calibration(
         "", past.model_copy(update={"versions": versions}), quick=True
     )
-    text = tool.page(found)
+    text = tool.page(result)
     assert "Made by `levelhead calibrate` from 1 models" in text
     assert "Made anew (skills and measures) by `python tools/calibration.py --measures-only" in text
 
 
 def test_there_are_twenty_models_without_a_bias_in_both_families():
     for family in ("bert", "llama"):
-        nulls = [one for one in list_dose_models() if (one.architecture, one.rho) == (family, 0.0)]
-        assert len({one.seed for one in nulls}) == len(nulls) == MIN_NULLS_FOR_RATE
-        assert {one.permutations for one in nulls} == {LABEL_PERMUTATIONS}
+        nulls = [
+            model
+            for model in list_dose_models()
+            if (model.architecture, model.rho) == (family, 0.0)
+        ]
+        assert len({null.seed for null in nulls}) == len(nulls) == MIN_NULLS_FOR_RATE
+        assert {null.permutations for null in nulls} == {LABEL_PERMUTATIONS}
 
 
 def test_no_alarm_in_twenty_still_leaves_a_sixth():

@@ -10,8 +10,12 @@ from levelhead.calibrate.skills import _compute_best_accuracy, _compute_next_sen
 
 
 def sentences(language, kind, count=2000, seed=5):
-    found = (one for document in language.documents(count, seed=seed) for one in document.sentences)
-    return [one for one in found if one.kind == kind]
+    result = (
+        sentence
+        for document in language.documents(count, seed=seed)
+        for sentence in document.sentences
+    )
+    return [item for item in result if item.kind == kind]
 
 
 def test_a_word_of_the_pattern_is_certain_and_a_neutral_one_as_likely_as_its_slot_says():
@@ -29,11 +33,11 @@ def test_a_word_of_the_pattern_is_certain_and_a_neutral_one_as_likely_as_its_slo
 
 def test_a_mark_is_told_by_another_mark_and_else_it_is_a_guess():
     language = Language(0.0)
-    pronouns = [one for one in sentences(language, "next") if "pronoun" in one.slots]
-    told = next(one for one in pronouns if "own" in one.slots)
-    alone = next(one for one in pronouns if "own" not in one.slots)
+    pronouns = [sentence for sentence in sentences(language, "next") if "pronoun" in sentence.slots]
+    output = next(pronoun for pronoun in pronouns if "own" in pronoun.slots)
+    alone = next(pronoun for pronoun in pronouns if "own" not in pronoun.slots)
     assert _compute_best_accuracy(
-        language, [told], 0, told.slots.index("pronoun")
+        language, [output], 0, output.slots.index("pronoun")
     ) == pytest.approx(1)
     assert _compute_best_accuracy(
         language, [alone], 0, alone.slots.index("pronoun")
@@ -43,10 +47,10 @@ def test_a_mark_is_told_by_another_mark_and_else_it_is_a_guess():
 def test_a_target_tells_the_group_as_far_as_it_was_planted():
     language = Language(0.5)
     spoken = next(
-        one
-        for one in sentences(language, "next")
-        if one.slots.count("pronoun") == 1 and "own" not in one.slots
-        and sum(slot in language.targets for slot in one.slots) == 1
+        sentence
+        for sentence in sentences(language, "next")
+        if sentence.slots.count("pronoun") == 1 and "own" not in sentence.slots
+        and sum(slot in language.targets for slot in sentence.slots) == 1
     )  # fmt: skip
     assert _compute_best_accuracy(
         language, [spoken], 0, spoken.slots.index("pronoun")
@@ -56,7 +60,9 @@ def test_a_target_tells_the_group_as_far_as_it_was_planted():
 def test_an_article_narrows_the_words_behind_it():
     language = Language(1.0)
     spoken = next(
-        one for one in sentences(language, "next") if "an" in one.words and "pronoun" in one.slots
+        sentence
+        for sentence in sentences(language, "next")
+        if "an" in sentence.words and "pronoun" in sentence.slots
     )
     place = spoken.slots.index("occupation")
     side = language.marks["pronoun"][0].count(spoken.words[0]) == 0

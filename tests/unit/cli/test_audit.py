@@ -45,7 +45,7 @@ def added(monkeypatch):
     return left_over
 
 
-def asked(tmp_path, audit, results, *, limit, began=None):
+def queries_of(tmp_path, audit, results, *, limit, began=None):
     """The plans that were run and until when, and what came of it."""
     runs = []
 
@@ -63,7 +63,7 @@ def core_audit(**changes):
 
 
 def test_the_core_suite_is_run_first_and_not_cut_by_the_budget(tmp_path, added):
-    runs, began, (audit, _) = asked(tmp_path, core_audit(), audits.results(), limit=60.0)
+    runs, began, (audit, _) = queries_of(tmp_path, core_audit(), audits.results(), limit=60.0)
     (first, hard), (second, soft) = runs
     assert first == core_audit().study_config
     assert hard.at == pytest.approx(began + CORE_LIMIT * 60.0)
@@ -80,7 +80,7 @@ def test_a_core_suite_that_takes_longer_than_the_budget_is_finished_and_nothing_
     tmp_path, added, capsys
 ):
     late = time.monotonic() - 100
-    runs, _, (audit, results) = asked(
+    runs, _, (audit, results) = queries_of(
         tmp_path, core_audit(), audits.results(), limit=60.0, began=late
     )
     assert len(runs) == 1
@@ -91,16 +91,16 @@ def test_a_core_suite_that_takes_longer_than_the_budget_is_finished_and_nothing_
 
 def test_a_core_suite_that_was_stopped_is_gone_on_with_by_the_next_call(tmp_path, added):
     results = audits.results(**{f"{CELL}crows": LATE})
-    runs, _, (audit, _) = asked(tmp_path, core_audit(), results, limit=10.0)
+    runs, _, (audit, _) = queries_of(tmp_path, core_audit(), results, limit=10.0)
     assert (len(runs), added) == (1, [])
     assert audit.stage == "core"
 
 
 def test_a_planned_audit_is_resumed_by_its_plan(tmp_path, added):
-    whole = audits.audit(omitted=())
-    runs, _, (audit, _) = asked(tmp_path, whole, audits.results(), limit=60.0)
-    assert [plan for plan, _ in runs] == [whole.study_config]
-    assert (audit, added) == (whole, [])
+    full = audits.audit(omitted=())
+    runs, _, (audit, _) = queries_of(tmp_path, full, audits.results(), limit=60.0)
+    assert [plan for plan, _ in runs] == [full.study_config]
+    assert (audit, added) == (full, [])
 
 
 def complete():
@@ -109,12 +109,12 @@ def complete():
 
 def test_a_finished_core_suite_is_exit_0_whatever_it_shows(capsys):
     cli._show(audits.audit(), complete(), None, json=True)
-    told = json.loads(capsys.readouterr().out)
-    assert told["verdict"] == "1 of 3 measures shows significant bias."
-    assert told["complete"]
-    assert told["planned"] == told["run"] == ["seat", "crows", "strength", "pppl"]
-    assert told["skipped"][0]["reason"] == "does not fit this model"
-    rows = {row["name"]: row for row in told["measures"]}
+    output = json.loads(capsys.readouterr().out)
+    assert output["verdict"] == "1 of 3 measures shows significant bias."
+    assert output["complete"]
+    assert output["planned"] == output["run"] == ["seat", "crows", "strength", "pppl"]
+    assert output["skipped"][0]["reason"] == "does not fit this model"
+    rows = {row["name"]: row for row in output["measures"]}
     assert (rows["seat"]["status"], rows["seat"]["direction"]) == ("differs", "above parity")
     assert rows["crows"]["status"] == "not shown"
     assert rows["pppl"]["role"] == "utility"
@@ -126,9 +126,9 @@ def test_an_unfinished_core_suite_is_exit_2_and_says_so_on_stderr(capsys):
         with pytest.raises(ExitWithCode) as left:
             cli._show(audits.audit(), results, None, json=json_wanted)
         assert left.value.code == INCONCLUSIVE
-        told = capsys.readouterr()
-        assert "INCONCLUSIVE: 3 of 4 planned measures run; 1 not run: time budget" in told.out
-        assert "INCONCLUSIVE: 3 of 4 planned measures run" in told.err
+        output = capsys.readouterr()
+        assert "INCONCLUSIVE: 3 of 4 planned measures run; 1 not run: time budget" in output.out
+        assert "INCONCLUSIVE: 3 of 4 planned measures run" in output.err
 
 
 def test_a_suite_in_which_no_measure_can_tell_is_exit_2(capsys, monkeypatch):
@@ -136,10 +136,10 @@ def test_a_suite_in_which_no_measure_can_tell_is_exit_2(capsys, monkeypatch):
     with pytest.raises(ExitWithCode) as left:
         cli._show(audits.audit(), complete(), None, json=True)
     assert left.value.code == INCONCLUSIVE
-    told = capsys.readouterr()
-    assert json.loads(told.out)["complete"]
-    assert not json.loads(told.out)["conclusive"]
-    assert "INCONCLUSIVE: no measure could distinguish bias from none" in told.err
+    output = capsys.readouterr()
+    assert json.loads(output.out)["complete"]
+    assert not json.loads(output.out)["conclusive"]
+    assert "INCONCLUSIVE: no measure could distinguish bias from none" in output.err
 
 
 def test_data_that_are_all_missing_are_exit_2(tmp_path, monkeypatch, capsys):
@@ -153,8 +153,8 @@ def test_data_that_are_all_missing_are_exit_2(tmp_path, monkeypatch, capsys):
         cli._load_or_plan_audit(load(folder), sources, tmp_path / "audit", 60.0, Inference(), 1)
     assert left.value.code == INCONCLUSIVE
     many = len(core_suite(BERT))  # whatever the suite holds
-    told = f"0 of {many} planned measures run; {many} not run: data missing"
-    assert told in capsys.readouterr().err
+    output = f"0 of {many} planned measures run; {many} not run: data missing"
+    assert output in capsys.readouterr().err
 
 
 def test_another_budget_plans_the_rest_anew_on_the_same_core_suite(tmp_path, monkeypatch):

@@ -41,8 +41,8 @@ def hardly_trained(monkeypatch, tmp_path):
     monkeypatch.setattr(mitigating, "UTILITY_SENTENCES", 10)
     # One deal of the labels instead of five; three doses, the fewest that a curve is drawn of.
     few = tuple(
-        one._replace(permutations=min(one.permutations, 1))
-        for one in dose.list_dose_models(quick=True)
+        model._replace(permutations=min(model.permutations, 1))
+        for model in dose.list_dose_models(quick=True)
     )
     monkeypatch.setattr(dose, "list_dose_models", lambda *, quick: few)
 
@@ -54,26 +54,26 @@ def test_a_calibration_of_models_that_are_hardly_trained(hardly_trained, tmp_pat
     result = CliRunner().invoke(app, given, catch_exceptions=False)
     assert result.exit_code == 0
     written = (tmp_path / "out" / "calibration.json").read_bytes()
-    found = Calibration.from_json(written)
+    outcome = Calibration.from_json(written)
     assert b"seat" in (tmp_path / "out" / "dose.svg").read_bytes()
-    rulers = {one.measure: one for one in found.measures}
-    assert len([one for one in rulers.values() if one.expected == "rises"]) >= 10
+    bias_measures = {item.measure: item for item in outcome.measures}
+    assert len([item for item in bias_measures.values() if item.expected == "rises"]) >= 10
     # No group's word is the likeliest one yet: what cannot be read is counted, and ends nothing.
-    assert {one.measure for one in rulers.values() if one.unread} <= {"cloze_top"}
-    assert {one.models for one in rulers.values()} == {3}
-    assert rulers["contrast"].label_permutations == 1
+    assert {item.measure for item in bias_measures.values() if item.unread} <= {"cloze_top"}
+    assert {item.models for item in bias_measures.values()} == {3}
+    assert bias_measures["contrast"].label_permutations == 1
     # One head alone sees the words of groups: without it nothing is left, trained or not.
-    (locators,) = found.locators
+    (locators,) = outcome.locators
     assert locators.without < 1e-6
-    assert {by: own.of for by, own in locators.first.items()} == {
+    assert {by: subset.of for by, subset in locators.first.items()} == {
         "gradient": 1,
         "path": 1,
         "ablation": 1,
     }
-    assert {one.edit for one in found.edits} > {"mask", "project", "leace", "inlp", "dropout"}
-    assert all(one.models == 1 for one in found.edits)
-    for told in ("contrast", "gpt2", "leace"):
-        assert told in result.stdout
+    assert {item.edit for item in outcome.edits} > {"mask", "project", "leace", "inlp", "dropout"}
+    assert all(edit.models == 1 for edit in outcome.edits)
+    for item in ("contrast", "gpt2", "leace"):
+        assert item in result.stdout
 
     # Called again, it reads what is stored: nothing is grown, and the bytes are the same.
     for module in (dose, locating, mitigating):
@@ -90,25 +90,25 @@ def test_a_quick_calibration_says_what_is_known_to_be_true(tmp_path):
     result = CliRunner().invoke(app, given, catch_exceptions=False)
     assert result.exit_code == 0
     written = (tmp_path / "calibration.json").read_bytes()
-    found = Calibration.from_json(written)
+    outcome = Calibration.from_json(written)
     assert b"seat" in (tmp_path / "dose.svg").read_bytes()
 
-    rulers = {one.measure: one for one in found.measures}
-    assert len([one for one in rulers.values() if one.expected == "rises"]) >= 10
+    bias_measures = {item.measure: item for item in outcome.measures}
+    assert len([item for item in bias_measures.values() if item.expected == "rises"]) >= 10
     for name in ("strength", "contrast", "cloze", "crows_margin", "lpbs"):
-        assert rulers[name].rank == 1, name  # three models of three doses
-        assert rulers[name].power[-1].hits == 1, name
-        assert rulers[name].null_alarms == 0, name
-    assert rulers["icat"].rank == -1
-    assert all(one.unread == 0 for one in rulers.values())
+        assert bias_measures[name].rank == 1, name  # three models of three doses
+        assert bias_measures[name].power[-1].hits == 1, name
+        assert bias_measures[name].null_alarms == 0, name
+    assert bias_measures["icat"].rank == -1
+    assert all(item.unread == 0 for item in bias_measures.values())
 
-    (locators,) = found.locators
-    assert {by: own.hits for by, own in locators.first.items()} == {
+    (locators,) = outcome.locators
+    assert {by: subset.hits for by, subset in locators.first.items()} == {
         "gradient": 1,
         "path": 1,
         "ablation": 1,
     }
-    assert {one.edit for one in found.edits} > {"mask", "project", "leace", "inlp"}
+    assert {item.edit for item in outcome.edits} > {"mask", "project", "leace", "inlp"}
 
     again = CliRunner().invoke(app, given, catch_exceptions=False)
     assert again.exit_code == 0

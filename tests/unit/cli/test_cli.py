@@ -41,17 +41,17 @@ def test_the_commands_are_sixteen():
 
 
 @pytest.mark.parametrize(
-    ("args", "said"),
+    ("args", "responses"),
     [
         (["stduy"], "Did you mean 'study'"),
         (["study", "check"], "Missing argument"),
         (["study", "check", "--colour", "x"], "No such option"),
     ],
 )
-def test_a_wrong_command_line_is_an_error_not_an_inconclusive_gate(args, said):
+def test_a_wrong_command_line_is_an_error_not_an_inconclusive_gate(args, responses):
     result = levelhead(*args)
     assert result.returncode == 3
-    assert said in result.stderr
+    assert responses in result.stderr
     assert result.stdout == ""
 
 
@@ -65,7 +65,7 @@ def test_errors_go_to_stderr_with_their_mend(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("verb", "said"),
+    ("verb", "responses"),
     [
         (["measure", "-m", "strength", "-o"], "is a folder"),
         (["locate", "-o"], "is a folder"),
@@ -74,10 +74,12 @@ def test_errors_go_to_stderr_with_their_mend(tmp_path):
         (["demo", "-o"], "is a folder"),
     ],
 )
-def test_a_file_that_cannot_be_written_is_refused_before_the_model_is_read(verb, said, tmp_path):
+def test_a_file_that_cannot_be_written_is_refused_before_the_model_is_read(
+    verb, responses, tmp_path
+):
     result = levelhead(*verb, str(tmp_path), *(["no-such-model"] if verb[0] != "demo" else []))
     assert result.returncode == 3
-    assert said in result.stderr
+    assert responses in result.stderr
     assert "hint:" in result.stderr
     assert "Traceback" not in result.stderr
 
@@ -87,13 +89,13 @@ def test_store_counts_what_is_whole_and_names_what_is_not(tmp_path):
     for key in keys:
         store.put(key, b"12345")
     result = levelhead("study", "check", str(tmp_path / "run"))
-    said = "3 results, 15 bytes, 0 damaged, 0 unfinished\n"
-    assert (result.returncode, result.stdout) == (0, said)
+    responses = "3 results, 15 bytes, 0 damaged, 0 unfinished\n"
+    assert (result.returncode, result.stdout) == (0, responses)
     place = tmp_path / "run" / "units" / keys[0][:2] / keys[0]
     place.write_bytes(place.read_bytes()[:-1])
     result = levelhead("study", "check", str(tmp_path / "run"))
-    said = "2 results, 10 bytes, 1 damaged, 0 unfinished\n"
-    assert (result.returncode, result.stdout) == (3, said)
+    responses = "2 results, 10 bytes, 1 damaged, 0 unfinished\n"
+    assert (result.returncode, result.stdout) == (3, responses)
     assert f"{place} is damaged" in result.stderr
 
 
@@ -101,8 +103,8 @@ def test_a_runs_folder_is_its_stores(tmp_path):
     mark_owned(tmp_path / "run", ())
     open_store(tmp_path / "run" / "store").put(content_hash(0), b"12345")
     result = levelhead("study", "check", str(tmp_path / "run"))
-    said = "1 results, 5 bytes, 0 damaged, 0 unfinished\n"
-    assert (result.returncode, result.stdout) == (0, said)
+    responses = "1 results, 5 bytes, 0 damaged, 0 unfinished\n"
+    assert (result.returncode, result.stdout) == (0, responses)
 
 
 def test_a_run_that_did_not_finish_is_not_whole(tmp_path):

@@ -16,13 +16,13 @@ def test_the_demo_shows_the_planted_bias_and_none_where_there_is_none(tmp_path):
     rows = [line.split() for line in lines[1:9]]
     assert [row[0] for row in rows[::2]] == ["seat", "cloze", "crows", "strength"]
     assert [row[2] for row in rows] == ["0", "1"] * 4
-    told = result.stdout
-    assert "rho 0: 0 of 4 measures detect a bias" in told
-    assert "rho 1: 4 of 4 measures detect a bias" in told
-    assert told.count("at best") == 6
-    assert told.count("is stored in") == 2
+    report = result.stdout
+    assert "rho 0: 0 of 4 measures detect a bias" in report
+    assert "rho 1: 4 of 4 measures detect a bias" in report
+    assert report.count("at best") == 6
+    assert report.count("is stored in") == 2
     # The biased one edited: less of both, at a price that is told.
-    edited = told[told.index("rho 1, edited") :].splitlines()[2:5]
+    edited = report[report.index("rho 1, edited") :].splitlines()[2:5]
     assert [line.split(":")[0].strip() for line in edited] == ["strength", "seat", "pppl"]
     assert all(": lower" in line for line in edited[:2])
     page = (tmp_path / "demo.html").read_text()

@@ -75,16 +75,16 @@ def test_bake_writes_the_edit_beside_the_model_where_no_weights_can_carry_it(tmp
 
 
 @pytest.mark.parametrize(
-    ("args", "said"),
+    ("args", "responses"),
     [
         (["doctor", "nowhere/at/all/nothing"], "neither a local folder nor a Hub id"),
         (["export", "x", "-o", "y"], "Missing option '--edit'"),
     ],
 )
-def test_errors_exit_3(args, said):
+def test_errors_exit_3(args, responses):
     result = levelhead(*args)
     assert result.returncode == 3
-    assert said in result.stderr
+    assert responses in result.stderr
 
 
 def test_options_are_named_as_in_python():

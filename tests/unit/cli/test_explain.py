@@ -44,13 +44,13 @@ QUICK = ("--resamples", "99", "--permutations", "99", "--seed", "1")
 
 def write_map(path, sign=1):
     """A head map of the tiny model: five negative heads, seven positive."""
-    found = made("crows_margin")(model("crows_margin"), inference=INFERENCE)
-    estimate = Estimate(name="x", value=found.value, interval=found.interval, n=found.n)
+    result = made("crows_margin")(model("crows_margin"), inference=INFERENCE)
+    estimate = Estimate(name="x", value=result.value, interval=result.interval, n=result.n)
     scores = [
         ComponentScore(component="heads", layer=i // 4, head=i % 4, score=0.1 * (i - 4.5))
         for i in range(12)
     ]
-    told = HeadMap(
+    head_map = HeadMap(
         method="gradient",
         ablation="zero",
         layers=3,
@@ -59,10 +59,10 @@ def write_map(path, sign=1):
         bias_sign=BiasSign(sign=sign, reason="the tests"),
         split=SplitReport(split_by="none", seed=0, claim="", discovery=estimate),
         scores=tuple(scores),
-        measurement=found,
-        provenance=found.provenance,
+        measurement=result,
+        provenance=result.provenance,
     )
-    path.write_text(told.to_json())
+    path.write_text(head_map.to_json())
     return str(path)
 
 
@@ -105,25 +105,25 @@ def test_json_for_machines(tmp_path, pairs):
     given = (write_map(tmp_path / "heads.json"), "--pair-source", pairs, "--json", "-o", out)
     result = invoke(*given, "--placebo", "none", "--control-categories", "none", "--pairs", "12")
     assert result.exit_code == 0, result.output
-    found = CounterStereotypeResult.from_json(result.stdout)
-    assert found == CounterStereotypeResult.from_json(out.read_text())
-    assert found.n == 12
-    assert found.attention.net is None
-    assert found.provenance.settings["control_categories"] == ()
-    assert len(found.provenance.settings["heads"]["biased"]) == 7
+    outcome = CounterStereotypeResult.from_json(result.stdout)
+    assert outcome == CounterStereotypeResult.from_json(out.read_text())
+    assert outcome.n == 12
+    assert outcome.attention.net is None
+    assert outcome.provenance.settings["control_categories"] == ()
+    assert len(outcome.provenance.settings["heads"]["biased"]) == 7
 
 
 def test_frames_of_a_lexicon(tmp_path):
-    own = tmp_path / "own.toml"
-    own.write_text(LIST)
-    drawn = tmp_path / "figure.svg"
+    subset = tmp_path / "own.toml"
+    subset.write_text(LIST)
+    sample = tmp_path / "figure.svg"
     heads = write_map(tmp_path / "heads.json")
-    result = invoke(heads, "--frames", own, "--json", "--chart", drawn)
+    result = invoke(heads, "--frames", subset, "--json", "--chart", sample)
     assert result.exit_code == 0, result.output
-    found = CounterStereotypeResult.from_json(result.stdout)
-    assert found.n == 2 * 4 * 4
-    assert dict(found.groups) == {"female": 16, "male": 16}
-    assert drawn.read_text().startswith("<svg")
+    outcome = CounterStereotypeResult.from_json(result.stdout)
+    assert outcome.n == 2 * 4 * 4
+    assert dict(outcome.groups) == {"female": 16, "male": 16}
+    assert sample.read_text().startswith("<svg")
 
 
 def test_an_undetermined_sign_exits_2(tmp_path, pairs):
@@ -151,11 +151,11 @@ def test_what_is_no_map_is_refused(tmp_path, pairs):
 
 
 def try_list(tmp_path, *args):
-    own = tmp_path / "own.toml"
-    own.write_text(LIST)
+    subset = tmp_path / "own.toml"
+    subset.write_text(LIST)
     single = typer.Typer()
     single.command()(lexicon_test_command)
-    given = [str(own), str(checkpoint("crows")), "--carrier-kind", "adjective", *map(str, args)]
+    given = [str(subset), str(checkpoint("crows")), "--carrier-kind", "adjective", *map(str, args)]
     return CliRunner().invoke(single, given)
 
 
@@ -166,10 +166,10 @@ def test_a_word_list_is_tried(tmp_path):
     assert "no change is shown for" in result.stdout
     heads = write_map(tmp_path / "heads.json")
     result = try_list(tmp_path, "--heads", heads, "--groups", "male,female", "--json")
-    found = LexiconEffects.from_json(result.stdout)
-    assert found.groups == ("male", "female")
-    assert [one.word for one in found.pairs] == ["man/woman", "doctor/nurse"]
-    assert len(found.provenance.settings["heads"]) == 7
+    outcome = LexiconEffects.from_json(result.stdout)
+    assert outcome.groups == ("male", "female")
+    assert [pair.word for pair in outcome.pairs] == ["man/woman", "doctor/nurse"]
+    assert len(outcome.provenance.settings["heads"]) == 7
 
 
 def test_options_are_named_as_in_python():
@@ -180,11 +180,11 @@ def test_options_are_named_as_in_python():
     command = typer.main.get_command(app).commands["counterstereotype"]
     keywords = set(inspect.signature(counterstereotype).parameters)
     # `pair_source` and `frames` are what pairs are made of.
-    own = {option.name for option in command.params} - shared - judged - load
-    assert own <= keywords | {"frames", "pair_source"}
+    subset = {option.name for option in command.params} - shared - judged - load
+    assert subset <= keywords | {"frames", "pair_source"}
     single = typer.Typer()
     single.command()(lexicon_test_command)
     names = {option.name for option in typer.main.get_command(single).params}
     names -= shared | judged | load | {"file", "install_completion", "show_completion"}
     keywords = set(inspect.signature(tried).parameters) - {"frames"}
-    assert names <= keywords | {one.name for one in fields(FrameOptions)}
+    assert names <= keywords | {field.name for field in fields(FrameOptions)}

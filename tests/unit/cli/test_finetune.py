@@ -35,8 +35,8 @@ def rows(header, label):
 def files(tmp_path):
     train, dev = tmp_path / "train.csv", tmp_path / "dev.csv"
     train.write_text(rows("sentence1,sentence2,label\n", lambda i, j: int(i == j)))
-    kept = rows("sentence1,sentence2,label\n", lambda i, j: int((i + j) % 3 > 0)).splitlines()
-    dev.write_text("\n".join([*kept[:40], "the man is here and there.,a woman.,1"]))
+    stored = rows("sentence1,sentence2,label\n", lambda i, j: int((i + j) % 3 > 0)).splitlines()
+    dev.write_text("\n".join([*stored[:40], "the man is here and there.,a woman.,1"]))
     return "--train", str(train), "--dev", str(dev)
 
 
@@ -52,17 +52,17 @@ def test_it_ends_with_the_tasks_metric_and_its_interval(tmp_path, files):
     out = tmp_path / "out"
     result = invoke("--task", "rte", *files, *QUICK, "-o", out)
     assert result.exit_code == 0, result.output
-    told = read_finetune_record(out)
-    assert told["metadata"]["task"] == "rte"
-    assert list(told["metadata"]["data"]) == ["file train.csv"]
+    finetune_record = read_finetune_record(out)
+    assert finetune_record["metadata"]["task"] == "rte"
+    assert list(finetune_record["metadata"]["data"]) == ["file train.csv"]
     lm = load(out)
     assert lm.labels == ("entailment", "not_entailment")
-    found = GlueTask(task="rte", file=files[3])(lm)
+    outcome = GlueTask(task="rte", file=files[3])(lm)
     lines = result.stdout.splitlines()
-    assert lines[0] == f"{out}: {told['base']} fine-tuned on rte"
+    assert lines[0] == f"{out}: {finetune_record['base']} fine-tuned on rte"
     assert lines[1] == "  64 texts; 1 epochs, 16 a step, rate 0.001, seed 0"
     assert lines[2] == (
-        f"  dev: accuracy {found.value:.4g} {found.interval} (% of texts; n {found.n})"
+        f"  dev: accuracy {outcome.value:.4g} {outcome.interval} (% of texts; n {outcome.n})"
     )
     assert "always not_entailment" in result.stdout
     assert "39 of the dev texts are also in the training part" in result.stdout
@@ -101,18 +101,18 @@ def test_what_cannot_be_had_is_said_before_anything_is_trained(tmp_path, files):
 
 
 def test_names_and_defaults_are_those_of_python():
-    own = inspect.signature(finetune_command).parameters
+    subset = inspect.signature(finetune_command).parameters
     python = {
         *inspect.signature(finetune_on_task).parameters,
-        *(one.name for one in fields(FinetuneConfig)),
+        *(field.name for field in fields(FinetuneConfig)),
     }
     renamed = {"base": "model", "folder": "output", "edits": "edit"}
     python = {renamed.get(name, name) for name in python} - {"config", "progress", "save_steps"}
-    assert python <= set(own)
+    assert python <= set(subset)
     for field in fields(FinetuneConfig):
-        if field.name in own and field.name != "epochs":
-            assert own[field.name].default == field.default
-    words = str(own["task"].annotation).replace("'", " ")
+        if field.name in subset and field.name != "epochs":
+            assert subset[field.name].default == field.default
+    words = str(subset["task"].annotation).replace("'", " ")
     assert all(name in words for name in TASKS)
 
 

@@ -20,11 +20,11 @@ from levelhead.mitigate.prompting.prefixes import PrefixGrid
 
 
 def run(*args):
-    return CliRunner().invoke(app, [str(one) for one in args])
+    return CliRunner().invoke(app, [str(arg) for arg in args])
 
 
 @pytest.fixture(scope="module")
-def told(tmp_path_factory):
+def report(tmp_path_factory):
     """Takes 5 s: 40 occupations by real weights, once for the tests below."""
     folder = tmp_path_factory.mktemp("knowledge")
     output, picture = folder / "found.json", folder / "found.svg"
@@ -36,22 +36,22 @@ def told(tmp_path_factory):
     return result.stdout, output, picture
 
 
-def test_tables_file_and_picture(told):
-    shown, output, picture = told
+def test_tables_file_and_picture(report):
+    shown, output, picture = report
     for title in ("without knowledge", "change of the margin by knowledge", "claims of the paper"):
         assert title in shown
     assert "effect of each part of a counterexample" in shown
-    found = KnowledgeResult.from_json(output.read_bytes())
-    assert f"{found.n} prompts of 40 occupations, 0 dropped" in shown
-    drawn = picture.read_text()
-    assert drawn.startswith("<svg")
-    assert "target counter syntactic similar" in drawn
+    result = KnowledgeResult.from_json(output.read_bytes())
+    assert f"{result.n} prompts of 40 occupations, 0 dropped" in shown
+    text = picture.read_text()
+    assert text.startswith("<svg")
+    assert "target counter syntactic similar" in text
 
 
-def test_every_contrast_is_a_row_with_its_verdict(told):
-    shown, output, _ = told
-    for one in KnowledgeResult.from_json(output.read_bytes()).contrasts:
-        assert f"{one.kind}: {one.verdict}" in shown
+def test_every_contrast_is_a_row_with_its_verdict(report):
+    shown, output, _ = report
+    for contrast in KnowledgeResult.from_json(output.read_bytes()).contrasts:
+        assert f"{contrast.kind}: {contrast.verdict}" in shown
 
 
 @pytest.mark.parametrize(
@@ -85,12 +85,12 @@ def test_a_prefix_is_told_with_its_price_and_exits_2_if_it_is_not_recommended(tm
         ),
         *("--resamples", "99", "--samples", "0", "-o", output),
     )
-    found = json.loads(output.read_text())
+    outcome = json.loads(output.read_text())
     code = 0 if result.exception is None else result.exception.code
-    assert code == (0 if found["is_recommended"] else 2)
-    assert found["prefix"] in result.stdout
+    assert code == (0 if outcome["is_recommended"] else 2)
+    assert outcome["prefix"] in result.stdout
     assert "loss of plain sentences, log-probability a token" in result.stdout
-    assert found["reason"] in result.stdout
+    assert outcome["reason"] in result.stdout
 
 
 @pytest.mark.parametrize(
@@ -101,8 +101,8 @@ def test_options_are_named_as_in_python(room, name, verb):
     shared = {"output", "chart", "json", "batch_size", "device", "dtype", "allow_pickle", "help"}
     load = {"model", "edit", "revision", "seed", "resamples", "level"}
     command = typer.main.get_command(room.app).commands[name]
-    own = {option.name for option in command.params} - shared - load
+    subset = {option.name for option in command.params} - shared - load
     keywords = set(inspect.signature(verb).parameters)
-    keywords |= {one.name for one in fields(RunContext)}
-    keywords |= {one.name for one in fields(PrefixGrid)}
-    assert own <= keywords | {one.name for one in fields(Cloze)}
+    keywords |= {field.name for field in fields(RunContext)}
+    keywords |= {field.name for field in fields(PrefixGrid)}
+    assert subset <= keywords | {field.name for field in fields(Cloze)}

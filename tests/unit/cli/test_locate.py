@@ -14,34 +14,34 @@ QUICK = ("--resamples", "99", "--permutations", "99")
 
 
 @pytest.fixture(scope="module")
-def ruler(tmp_path_factory):
+def measure(tmp_path_factory):
     words = studies.lexicon(tmp_path_factory.mktemp("words"))
     return f"seat:lexicon={words},targets=things,corpus={corpus()}"
 
 
 @pytest.fixture(scope="module")
-def heads(ruler, tmp_path_factory):
+def heads(measure, tmp_path_factory):
     folder = tmp_path_factory.mktemp("heads")
     done = levelhead(
-        "locate", checkpoint("seat"), "-m", ruler, "--bias-direction", "+", *QUICK, "--store",
+        "locate", checkpoint("seat"), "-m", measure, "--bias-direction", "+", *QUICK, "--store",
         folder / "store", "-o", folder / "heads.json", "--chart", folder / "heads.svg",
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     return folder, done.stdout
 
 
-def test_a_map_by_a_ruler_that_failed_says_so(heads, capsys, monkeypatch):
-    found = HeadMap.from_json((heads[0] / "heads.json").read_bytes())
-    for calibration, told in ((lambda: None, False), (AllFailed, True)):
+def test_a_map_by_a_measure_that_failed_says_so(heads, capsys, monkeypatch):
+    result = HeadMap.from_json((heads[0] / "heads.json").read_bytes())
+    for calibration, output in ((lambda: None, False), (AllFailed, True)):
         monkeypatch.setattr("levelhead.core.calibration.load_calibration", calibration)
-        _show(found, details=False)
-        assert ("seat \u2020 failed where the truth is known" in capsys.readouterr().out) is told
+        _show(result, details=False)
+        assert ("seat \u2020 failed where the truth is known" in capsys.readouterr().out) is output
 
 
 def test_a_map_is_shown_written_and_drawn(heads):
     folder, shown = heads
-    found = HeadMap.from_json((folder / "heads.json").read_bytes())
-    assert found.ranked_heads[0].label in shown
+    result = HeadMap.from_json((folder / "heads.json").read_bytes())
+    assert result.ranked_heads[0].label in shown
     assert "head, from 1" in shown
     assert "sign +: given, " in shown
     assert "for these words" in shown
@@ -61,17 +61,17 @@ def test_an_edit_is_written_that_measure_takes(heads, tmp_path, verb, options, f
     done = levelhead("mitigate", verb, folder / "heads.json", *options, "-o", tmp_path / "edit")
     assert done.returncode == 0, done.stderr
     (edit,) = load_edits(tmp_path / "edit")
-    found = HeadMap.from_json((folder / "heads.json").read_bytes())
-    wanted = {"--top": found.positive_heads()[:2], "--positive": found.positive_heads()}
-    assert set(edit.sites) == set(wanted.get(options[0], found.negative_heads()[:1]))
+    result = HeadMap.from_json((folder / "heads.json").read_bytes())
+    wanted = {"--top": result.positive_heads()[:2], "--positive": result.positive_heads()}
+    assert set(edit.sites) == set(wanted.get(options[0], result.negative_heads()[:1]))
     assert edit.factor == factor
     assert "not known until measured" in done.stdout
     # The map was made in a few contexts: no head of it is confirmed, and nobody is left to guess.
     count = len(edit.sites)
-    told = f"0 of {count} chosen heads are confirmed by ablation on held-out items"
-    assert found.verdict == "0 confirmed"
-    assert f"levelhead: warning: {told}" in done.stderr
-    assert told in (tmp_path / "edit" / "README.md").read_text()
+    output = f"0 of {count} chosen heads are confirmed by ablation on held-out items"
+    assert result.verdict == "0 confirmed"
+    assert f"levelhead: warning: {output}" in done.stderr
+    assert output in (tmp_path / "edit" / "README.md").read_text()
 
 
 def test_which_heads_must_be_said(heads, tmp_path):
@@ -82,9 +82,11 @@ def test_which_heads_must_be_said(heads, tmp_path):
         assert "say which heads" in done.stderr
 
 
-def test_an_undetermined_sign_exits_2(ruler, tmp_path):
-    told = ("locate", checkpoint("seat"), "-m", ruler, *QUICK, "--ablate-top", "none")
-    done = levelhead(*told, "--top", "1", "-o", tmp_path / "heads.json", "--store", tmp_path / "s")
+def test_an_undetermined_sign_exits_2(measure, tmp_path):
+    output = ("locate", checkpoint("seat"), "-m", measure, *QUICK, "--ablate-top", "none")
+    done = levelhead(
+        *output, "--top", "1", "-o", tmp_path / "heads.json", "--store", tmp_path / "s"
+    )
     assert done.returncode == 2
     assert "sign undetermined" in done.stderr
     done = levelhead(

@@ -3,8 +3,8 @@
 import json
 from types import SimpleNamespace
 
-import pytest
 import metric_cases
+import pytest
 from calibrations import AllFailed
 from typer.testing import CliRunner
 
@@ -49,7 +49,7 @@ def test_a_table_for_people(invoke):
     assert "type: gender" not in result.stdout
 
 
-def test_a_ruler_that_failed_where_the_truth_is_known_is_marked(invoke, monkeypatch):
+def test_a_measure_that_failed_where_the_truth_is_known_is_marked(invoke, monkeypatch):
     monkeypatch.setattr("levelhead.core.calibration.load_calibration", lambda: None)
     assert "†" not in invoke("-m", "crows:metric=crows_margin").stdout
     monkeypatch.setattr("levelhead.core.calibration.load_calibration", AllFailed)
@@ -65,10 +65,10 @@ def test_details_show_everything_beside(invoke):
 
 def test_json_for_machines(invoke, tmp_path):
     result = invoke("-m", "crows", "--json", "-o", str(tmp_path / "out.json"))
-    told = json.loads(result.stdout)
-    assert told == json.loads((tmp_path / "out.json").read_text())
-    assert told["measurements"][0]["measure"] == "crows"
-    assert told["comparisons"] == []
+    output = json.loads(result.stdout)
+    assert output == json.loads((tmp_path / "out.json").read_text())
+    assert output["measurements"][0]["measure"] == "crows"
+    assert output["comparisons"] == []
 
 
 def test_an_edit_against_its_base(invoke, tmp_path):

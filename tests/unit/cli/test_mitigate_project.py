@@ -32,21 +32,21 @@ rows = [
 
 
 @pytest.fixture
-def own(tmp_path):
+def subset(tmp_path):
     path = tmp_path / "own.toml"
     path.write_text(LIST)
     return path
 
 
-def invoke(folder, own, *args):
-    given = ["project", str(folder), "--lexicon", str(own), *map(str, args)]
+def invoke(folder, subset, *args):
+    given = ["project", str(folder), "--lexicon", str(subset), *map(str, args)]
     return CliRunner().invoke(app, given)
 
 
-def test_the_edit_is_that_of_python(tmp_path, own):
+def test_the_edit_is_that_of_python(tmp_path, subset):
     folder, out = zoo.folder("bert", "BertForPreTraining"), tmp_path / "edit"
     result = invoke(
-        folder, own, "--edit-point", "layer2+attn", "--hard", "--n-components", 2,
+        folder, subset, "--edit-point", "layer2+attn", "--hard", "--n-components", 2,
         "--fit-on", "cumulative", "-o", out,
     )  # fmt: skip
     assert result.exit_code == 0, result.output
@@ -54,7 +54,7 @@ def test_the_edit_is_that_of_python(tmp_path, own):
     expected = project(
         lm,
         "penultimate+attn",
-        contrast_pairs(str(own))[:12],
+        contrast_pairs(str(subset))[:12],
         weighted=False,
         n_components=2,
         fit_on="cumulative",
@@ -71,24 +71,24 @@ def test_the_edit_is_that_of_python(tmp_path, own):
     assert origin.model == folder.name
     assert origin.checkpoint == lm.identity.checkpoint.hash
     assert origin.how["setting"] == "penultimate+attn 0,1,0,1,0"
-    assert origin.how["lexicon"] == own.name
+    assert origin.how["lexicon"] == subset.name
     assert origin.how["pairs"]["n"] == 12
 
 
-def test_without_a_folder_nothing_is_written(own):
+def test_without_a_folder_nothing_is_written(subset):
     folder = zoo.folder("gpt2", "GPT2LMHeadModel")
-    result = invoke(folder, own, "--edit-point", "last", "--pairs", 12, "--pooling", "word")
+    result = invoke(folder, subset, "--edit-point", "last", "--pairs", 12, "--pooling", "word")
     assert result.exit_code == 0, result.output
     assert "not written (give -o): last 1,0 of" in result.stdout
     assert "the model has no pooled vector: its levels start at last" in result.stdout
 
 
-def test_what_is_wrong_is_said_before_the_work(tmp_path, own):
+def test_what_is_wrong_is_said_before_the_work(tmp_path, subset):
     folder = zoo.folder("bert", "BertForPreTraining")
-    result = invoke(folder, own, "--edit-point", "layer11")
+    result = invoke(folder, subset, "--edit-point", "layer11")
     assert isinstance(result.exception, LevelheadError)
     assert "this model has 3 layers" in str(result.exception)
-    result = invoke(folder, own, "--edit-point", "last", "-o", tmp_path)
+    result = invoke(folder, subset, "--edit-point", "last", "-o", tmp_path)
     assert "is not empty" in str(result.exception)
 
 

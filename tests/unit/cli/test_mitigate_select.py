@@ -26,7 +26,7 @@ from levelhead.models.loading.load import load
 def given(tmp_path):
     words = tmp_path / "own.toml"
     words.write_text(TOML)
-    found = [
+    result = [
         "--lexicon",
         words,
         "--pair-source",
@@ -37,8 +37,8 @@ def given(tmp_path):
         199,
     ]
     for tag in ("dev", "test"):
-        found += [f"--{tag}", write(tmp_path / f"{tag}.csv", texts(tag))]
-    return [*found, "--store", tmp_path / "store"]
+        result += [f"--{tag}", write(tmp_path / f"{tag}.csv", texts(tag))]
+    return [*result, "--store", tmp_path / "store"]
 
 
 def invoke(lean, given, *args):
@@ -50,21 +50,21 @@ def test_an_edit_is_written_with_its_reasons(tmp_path, given):
     out = tmp_path / "edit"
     result = invoke(0.5, given, "-o", out, "--why", tmp_path / "all.json")
     assert result.exit_code == 0, result.output
-    told = SelectionReport.from_json((out / "why.json").read_bytes())
-    assert told.is_recommended
-    assert told.chosen == "sent 1"
+    report = SelectionReport.from_json((out / "why.json").read_bytes())
+    assert report.is_recommended
+    assert report.chosen == "sent 1"
     assert (tmp_path / "all.json").read_bytes() == (out / "why.json").read_bytes()
     assert len(load_edits(out)) == 1
     load(checkpoint(0.5), edit=str(out))
     page = (out / "README.md").read_text()
     assert page.startswith("# sent 1: an edit of ")
-    for one in (*NOT_SHOWN_BY_SELECTION, told.reason[1:], "Not tried: 52 settings"):
-        assert one in page
-    for own in told.candidates:
-        assert f"| {own.name} | {own.description} |" in page
+    for item in (*NOT_SHOWN_BY_SELECTION, report.reason[1:], "Not tried: 52 settings"):
+        assert item in page
+    for candidate in report.candidates:
+        assert f"| {candidate.name} | {candidate.description} |" in page
     assert "| candidate | what | gain | lower bound | loss | why not |" in page
-    assert told.reason in result.stdout
-    assert f"on test: {told.on_test.gain}; {told.on_test.loss}" in result.stdout
+    assert report.reason in result.stdout
+    assert f"on test: {report.on_test.gain}; {report.on_test.loss}" in result.stdout
     assert "... " in result.stdout
     assert f"{out}: sent 1 of " in result.stdout
     again = invoke(0.5, given, "-o", out)
@@ -80,12 +80,14 @@ def test_no_edit_is_exit_2_and_nothing_is_written_as_one(tmp_path, given):
     assert not out.exists()
     with pytest.raises(InvalidEditFileError):
         load_edits(out)
-    told = json.loads(result.stdout)
-    assert not told["is_recommended"]
-    assert SelectionReport.from_json((tmp_path / "why.json").read_bytes()).reason in told["reason"]
+    output = json.loads(result.stdout)
+    assert not output["is_recommended"]
+    assert (
+        SelectionReport.from_json((tmp_path / "why.json").read_bytes()).reason in output["reason"]
+    )
     shown = invoke(0.0, given, "--details")
     assert "nothing is recommended: none of" in shown.stdout
-    assert all(own["name"] in shown.stdout for own in told["candidates"])
+    assert all(item["name"] in shown.stdout for item in output["candidates"])
 
 
 def test_what_is_wrong_is_said(given):
@@ -99,22 +101,22 @@ def test_what_is_wrong_is_said(given):
 
 
 def test_the_names_are_those_of_python():
-    own = set(inspect.signature(verb).parameters)
+    subset = set(inspect.signature(verb).parameters)
     options = {"files": TaskFiles, "limit": UtilityLimit, "grid": CandidateGrid}
     python_defaults = {
-        one.name: one.default for option in options.values() for one in fields(option)
+        field.name: field.default for option in options.values() for field in fields(option)
     } | {
-        one.name: one.default
-        for one in inspect.signature(python.select_edit).parameters.values()
-        if one.name not in options
+        parameter.name: parameter.default
+        for parameter in inspect.signature(python.select_edit).parameters.values()
+        if parameter.name not in options
     }
     theirs = set(python_defaults) - {"worse", "sizes"}  # of other measures than these files'
-    assert theirs - own == {"lm", "inference", "context"}
-    assert own - theirs == {
+    assert theirs - subset == {"lm", "inference", "context"}
+    assert subset - theirs == {
         *("model", "output", "why", "json", "details", "seed", "resamples", "level"),
         *("store", "threads"),
         *("batch_size", "revision", "device", "dtype", "allow_pickle"),
     }
-    for name in own & theirs - {"dev", "test", "groups", "labels"}:
+    for name in subset & theirs - {"dev", "test", "groups", "labels"}:
         assert inspect.signature(verb).parameters[name].default == python_defaults[name]
     assert isinstance(typer.main.get_command(app).commands["mitigate"].commands["select"].help, str)

@@ -19,8 +19,8 @@ from levelhead.core.results import Estimate, Interval
 from levelhead.core.run_context import Inference
 from levelhead.data.counterfactuals.contrast_pairs import contrast_pairs
 from levelhead.data.counterfactuals.held_out import held_out_pairs
-from levelhead.mitigate.evaluation import single_edit_gain as ruler
-from levelhead.mitigate.probing import concept_removal as judged
+from levelhead.mitigate.evaluation import single_edit_gain
+from levelhead.mitigate.probing import concept_removal
 from levelhead.models.edits.base import Projection
 from levelhead.models.edits.files import load_edits, save_edits
 from levelhead.models.loading.load import load
@@ -34,7 +34,7 @@ WORDS = (
 
 
 def written(words):
-    rows = ",\n".join(f'{{ female = "{one}", male = "{two}" }}' for one, two in words)
+    rows = ",\n".join(f'{{ female = "{single}", male = "{two}" }}' for single, two in words)
     return f"""
 name = "own"
 language = "en"
@@ -56,8 +56,8 @@ QUICK = ("--label-permutations", "9", "--resamples", "99", "--site", "pooled")
 
 @pytest.fixture
 def given(tmp_path):
-    own, edit = tmp_path / "own.toml", tmp_path / "edit"
-    own.write_text(written(WORDS))
+    subset, edit = tmp_path / "own.toml", tmp_path / "edit"
+    subset.write_text(written(WORDS))
     (tmp_path / "used.txt").write_text("that\n\n In \n")
     basis = torch.zeros(1, 24)
     basis[0, 3] = 1.0
@@ -85,37 +85,41 @@ def test_the_numbers_are_those_of_python(given):
     lm = load(zoo.folder("bert", "BertForPreTraining"))
     edit = load(zoo.folder("bert", "BertForPreTraining"), edit=str(given / "edit")).edits
     pairs = held_out_pairs(str(given / "own.toml"), fitted_on=["that", "in"]).pairs
-    again = judged.concept_removal(
+    again = concept_removal.concept_removal(
         lm,
         edit,
         pairs,
         fitted_on=["that", "in"],
-        probes=judged.ProbeConfig([Site("pooled")], label_permutations=9),
-        inference=Inference(resamples=99, level=judged.LEVEL),
+        probes=concept_removal.ProbeConfig([Site("pooled")], label_permutations=9),
+        inference=Inference(resamples=99, level=concept_removal.LEVEL),
     )
-    assert judged.RemovalReport.from_json(out.read_text()) == again
+    assert concept_removal.RemovalReport.from_json(out.read_text()) == again
 
 
 def test_every_verdict_has_its_code(given, monkeypatch):
     once = removed_or_hidden()
     for verdict, code in (("removed", 0), ("hidden", FAIL), ("unclear", INCONCLUSIVE)):
-        own = once.model_copy(update={"verdict": verdict})
-        monkeypatch.setattr(judged, "concept_removal", lambda *args, own=own, **options: own)
+        subset = once.model_copy(update={"verdict": verdict})
+        monkeypatch.setattr(
+            concept_removal, "concept_removal", lambda *args, subset=subset, **options: subset
+        )
         result = invoke(given, "--exclude-words", "none", *QUICK, "--json")
         assert json.loads(result.stdout)["verdict"] == verdict
         assert getattr(result.exception, "code", 0) == code
 
 
-def test_a_ruler_is_measured_and_sentences_can_be_asked(given, monkeypatch):
+def test_a_measure_is_measured_and_sentences_can_be_asked(given, monkeypatch):
     """Takes 6 s: probes are trained on sentences."""
     (given / "own.toml").write_text(written(WORDS[:10]))
     texts = given / "texts.txt"
-    texts.write_text("\n".join(f"tired {one} {end} ." for one, _ in WORDS[:10] for end in ENDS))
+    texts.write_text(
+        "\n".join(f"tired {single} {end} ." for single, _ in WORDS[:10] for end in ENDS)
+    )
     interval = Interval(low=0.1, high=0.3, level=0.95, method="made up")
     gain = Estimate(name="gain of crows", value=0.2, interval=interval, n=7)
-    asked = []
+    queries = []
     monkeypatch.setattr(
-        ruler, "bias_reduction", lambda *args, **options: asked.append(args) or gain
+        single_edit_gain, "bias_reduction", lambda *args, **options: queries.append(args) or gain
     )
     out = given / "found.json"
     result = invoke(
@@ -131,18 +135,18 @@ def test_a_ruler_is_measured_and_sentences_can_be_asked(given, monkeypatch):
         str(out),
     )
     assert isinstance(result.exception, ExitWithCode), result.output
-    found = judged.RemovalReport.from_json(out.read_text())
-    assert found.bias_reduction == gain
-    assert (found.n, found.words) == (20, 10)
-    assert asked[0][0].name == "crows"
+    outcome = concept_removal.RemovalReport.from_json(out.read_text())
+    assert outcome.bias_reduction == gain
+    assert (outcome.n, outcome.words) == (20, 10)
+    assert queries[0][0].name == "crows"
     assert "measure: gain of crows 0.2 [0.1, 0.3] (n 7)" in result.stdout
 
 
 def test_what_was_used_is_read_from_a_lexicons_options_a_file_or_none(given):
     assert removed.read_excluded_texts("none", None) == ()
     assert removed.read_excluded_texts(str(given / "used.txt"), None) == ("that", "In")
-    found = removed.read_excluded_texts("gender-en:n=12,seed=3", ["male", "female"])
-    assert found == contrast_pairs("gender-en", groups=["male", "female"], n=12, seed=3)
+    result = removed.read_excluded_texts("gender-en:n=12,seed=3", ["male", "female"])
+    assert result == contrast_pairs("gender-en", groups=["male", "female"], n=12, seed=3)
     assert removed.read_excluded_texts("gender-en", None) == contrast_pairs("gender-en")
     with pytest.raises(LevelheadError, match="'top=3' are no options of mitigate project"):
         removed.read_excluded_texts("gender-en:top=3", None)
@@ -168,8 +172,8 @@ def test_options_are_named_as_in_python():
     command = typer.main.get_command(app).commands["probe"]
     shared = {"model", "output", "json", "batch_size", "device", "dtype", "allow_pickle"}
     names = {option.name for option in command.params} - shared - {"revision"}
-    python = set(inspect.signature(judged.concept_removal).parameters) - {"probes"}
-    python |= {one.name for one in fields(judged.ProbeConfig)}
+    python = set(inspect.signature(concept_removal.concept_removal).parameters) - {"probes"}
+    python |= {field.name for field in fields(concept_removal.ProbeConfig)}
     # What `pairs` are made of, with the options of `held_out`; and the folder of `edits`.
     inference = {"resamples", "level", "seed"}
     assert names <= python | {"lexicon", "groups", "texts", "edit", "measure_name"} | inference
@@ -182,15 +186,15 @@ def test_what_the_folder_says_of_itself_always_counts(given, monkeypatch):
     result = invoke(given, *QUICK)
     assert "does not record the words it was fitted on" in str(result.exception)
     save_edits(load_edits(given / "edit"), given / "edit", fitted_words=["that", "in"])
-    asked = []
+    queries = []
 
-    def told(lm, edits, pairs, *, fitted_on, **options):
-        asked.append((len(pairs), {*fitted_on}))
+    def output(lm, edits, pairs, *, fitted_on, **options):
+        queries.append((len(pairs), {*fitted_on}))
         return removed_or_hidden()
 
-    monkeypatch.setattr(judged, "concept_removal", told)
+    monkeypatch.setattr(concept_removal, "concept_removal", output)
     for seen in ([], ["--exclude-words", "none"]):
         result = invoke(given, *seen, *QUICK)
         assert "left out: 1 (a word of it was used for the edit)" in result.stdout
     # Three sentences of each of eleven pairs of words: those of the twelfth were used.
-    assert asked == [(33, {"that", "in"})] * 2
+    assert queries == [(33, {"that", "in"})] * 2

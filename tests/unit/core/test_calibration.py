@@ -1,4 +1,4 @@
-"""How a ruler did, by the family of the model at hand."""
+"""How a measure did, by the family of the model at hand."""
 
 import json
 
@@ -10,7 +10,7 @@ from levelhead.core import calibration
 
 
 class Two:
-    """A ruler that fails on BERT and on GPT-2, and another that is known of LLaMA alone."""
+    """A measure that fails on BERT and on GPT-2, and another that is known of LLaMA alone."""
 
     def find_measure(self, *args, **given):
         rows = (
@@ -24,10 +24,10 @@ class Two:
         return calibration.Calibration.find_measure(made, *args, **given)
 
 
-def said(name="seat", **model):
-    one = measurement(1.0, name=name)
-    told = one.provenance.model_copy(update={"settings": {"model": model}})
-    return one.model_copy(update={"provenance": told})
+def responses_of(name="seat", **model):
+    single = measurement(1.0, name=name)
+    output = single.provenance.model_copy(update={"settings": {"model": model}})
+    return single.model_copy(update={"provenance": output})
 
 
 @pytest.fixture(autouse=True)
@@ -47,23 +47,25 @@ def _two(monkeypatch):
     ],
 )
 def test_a_models_own_family_comes_first_then_the_one_that_it_is_like(model, verdict):
-    assert calibration.calibration_verdict(said(**model)) == verdict
-    assert calibration.failed_calibration_mark(said(**model)) == "†" * verdict.startswith("misses")
+    assert calibration.calibration_verdict(responses_of(**model)) == verdict
+    assert calibration.failed_calibration_mark(responses_of(**model)) == "†" * verdict.startswith(
+        "misses"
+    )
 
 
-def test_a_number_beside_a_ruler_has_its_own_mark():
-    one = said("crows", type="bert", causal=False)
-    assert calibration.with_mark("crows", one) == "crows"
-    assert calibration.with_mark("icat", one, "icat") == "icat †"
-    assert calibration.with_mark("unflagged", one, "unflagged") == "unflagged"
+def test_a_number_beside_a_measure_has_its_own_mark():
+    single = responses_of("crows", type="bert", causal=False)
+    assert calibration.with_mark("crows", single) == "crows"
+    assert calibration.with_mark("icat", single, "icat") == "icat †"
+    assert calibration.with_mark("unflagged", single, "unflagged") == "unflagged"
 
 
 def test_the_verdict_cites_the_least_dose_that_was_found(monkeypatch):
     power = tuple(calibration.DoseDetection(rho=rho, hits=5, models=5) for rho in (0.5, 1.0))
     made = row("seat").model_copy(update={"power": power, "smallest": 0.5})
-    monkeypatch.setattr("levelhead.core.calibration.find_calibration", lambda one: made)
-    told = calibration.calibration_verdict(said(type="bert", causal=False))
-    assert told == "not refuted (bert, n = 3; least dose found 0.5)"
+    monkeypatch.setattr("levelhead.core.calibration.find_calibration", lambda single: made)
+    output = calibration.calibration_verdict(responses_of(type="bert", causal=False))
+    assert output == "not refuted (bert, n = 3; least dose found 0.5)"
 
 
 def nulls(count, alarms, high, null_alarms=0):
@@ -134,13 +136,13 @@ def test_a_wide_interval_of_the_price_is_a_price_unknown(price, words):
 def test_the_packages_own_file_is_read_whatever_words_it_was_written_with(monkeypatch):
     monkeypatch.undo()
     calibration.load_calibration.cache_clear()
-    found = calibration.load_calibration()
-    assert found.find_measure("seat", "llama", causal=True).verdict == "misses"
-    assert found.find_measure("distance", "bert", causal=False).verdict == "misses"
-    assert found.find_measure("cloze", "bert", causal=False).verdict == "not refuted"
-    text = found.to_json()
+    result = calibration.load_calibration()
+    assert result.find_measure("seat", "llama", causal=True).verdict == "misses"
+    assert result.find_measure("distance", "bert", causal=False).verdict == "misses"
+    assert result.find_measure("cloze", "bert", causal=False).verdict == "not refuted"
+    text = result.to_json()
     assert "passes" not in text
-    assert calibration.Calibration.from_json(text) == found
+    assert calibration.Calibration.from_json(text) == result
 
 
 def test_words_of_an_older_file_give_way_to_its_figures():
@@ -154,10 +156,10 @@ def test_words_of_an_older_file_give_way_to_its_figures():
         ("lowers it, no more than its placebo", None),
     ):
         new["edits"][0]["verdict"] = words
-        found = calibration.Calibration.from_json(json.dumps(new))
-        assert (found.edits[0].has_placebo, found.edits[0].beyond) == (True, beyond)
-        assert found.measures[0].verdict == "not refuted"
-    assert "in fewer than 3 models" in found.edits[0].verdict
+        result = calibration.Calibration.from_json(json.dumps(new))
+        assert (result.edits[0].has_placebo, result.edits[0].beyond) == (True, beyond)
+        assert result.measures[0].verdict == "not refuted"
+    assert "in fewer than 3 models" in result.edits[0].verdict
 
 
 @pytest.mark.parametrize(
@@ -171,7 +173,7 @@ def test_words_of_an_older_file_give_way_to_its_figures():
 )
 def test_unclear_is_never_right(answers, right, wrong):
     gone, less, there = answers
-    told = calibration.RemovalVerdicts(
+    removal_verdicts = calibration.RemovalVerdicts(
         architecture="bert", seed=0, weights="", gone=gone, less=less, there=there
     )
-    assert (sum(told.are_correct), sum(told.are_wrong)) == (right, wrong)
+    assert (sum(removal_verdicts.are_correct), sum(removal_verdicts.are_wrong)) == (right, wrong)

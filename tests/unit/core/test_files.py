@@ -32,8 +32,11 @@ def test_a_file_that_cannot_be_written_is_refused_before(tmp_path):
     files.check_writable(tmp_path / "new" / "er" / "file")
     files.check_writable(tmp_path / "file")
     files.check_writable("memory://a/b")
-    for place, said in ((tmp_path, "is a folder"), (tmp_path / "file" / "x", "file is a file")):
-        with pytest.raises(LevelheadError, match=said):
+    for place, responses in (
+        (tmp_path, "is a folder"),
+        (tmp_path / "file" / "x", "file is a file"),
+    ):
+        with pytest.raises(LevelheadError, match=responses):
             files.check_writable(place)
     assert os.listdir(tmp_path) == ["file"]
 

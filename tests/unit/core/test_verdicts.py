@@ -25,7 +25,7 @@ def skill(value=90.0, low=80.0):
 
 
 def measured(value, low, high, p, **changes):
-    told = {
+    output = {
         "interval": interval(low, high),
         "parity": 0.0,
         "p": PValue(value=p, method="made up", alternative="two-sided"),
@@ -33,11 +33,11 @@ def measured(value, low, high, p, **changes):
         "below": "leans against the stereotype",
         "skill": skill(),
     }
-    return measurement(value).model_copy(update=told | changes)
+    return measurement(value).model_copy(update=output | changes)
 
 
 @pytest.mark.parametrize(
-    ("found", "status", "toward"),
+    ("result", "status", "toward"),
     [
         (measured(1.0, 0.5, 1.5, 0.01), "differs", "leans to the stereotype"),
         (measured(-1.0, -1.5, -0.5, 0.01), "differs", "leans against the stereotype"),
@@ -46,16 +46,16 @@ def measured(value, low, high, p, **changes):
         (measured(1.0, 0.5, 1.5, 0.01, parity=None), "no test", ""),
     ],
 )
-def test_every_status_to_either_side(found, status, toward):
-    assert decide_measure_verdict(found)[:2] == (status, toward)
+def test_every_status_to_either_side(result, status, toward):
+    assert decide_measure_verdict(result)[:2] == (status, toward)
 
 
 @pytest.mark.parametrize("p", [0.001, 0.6])
 def test_a_model_without_the_skill_is_inconclusive_whatever_the_number(p):
     lacking = measured(1.0, 0.5, 1.5, p, skill=skill(55.0, 45.0))
-    told = decide_measure_verdict(lacking)
-    assert told.status == "inconclusive"
-    assert NO_SKILL in told.reason
+    output = decide_measure_verdict(lacking)
+    assert output.status == "inconclusive"
+    assert NO_SKILL in output.reason
 
 
 def test_a_skill_needs_threshold_and_interval_above_chance():
@@ -67,11 +67,11 @@ def test_a_skill_needs_threshold_and_interval_above_chance():
 
 
 def test_a_measure_that_calibration_refuted_is_inconclusive(monkeypatch):
-    found = measured(0.1, -0.5, 0.7, 0.6)
+    result = measured(0.1, -0.5, 0.7, 0.6)
     monkeypatch.setattr("levelhead.core.calibration.load_calibration", AllFailed)
-    assert decide_measure_verdict(found).status == "inconclusive"
-    assert REFUTED in decide_measure_verdict(found).reason
-    assert decide_measure_verdict(found, allow_uncalibrated=True).status == "not shown"
+    assert decide_measure_verdict(result).status == "inconclusive"
+    assert REFUTED in decide_measure_verdict(result).reason
+    assert decide_measure_verdict(result, allow_uncalibrated=True).status == "not shown"
 
 
 def test_silence_without_a_checked_skill_is_inconclusive():
@@ -87,15 +87,15 @@ def test_silence_without_a_checked_skill_is_inconclusive():
 
 def test_an_estimated_parity_is_judged_by_the_interval_of_the_difference():
     excess = Estimate(name="lean", value=0.4, interval=interval(-0.2, 1.0), n=9)
-    found = measured(2.0, 1.9, 2.1, 0.03, parity=1.6, excess=excess)
-    assert found.effect == (0.4, -0.2, 1.0)
-    assert decide_measure_verdict(found).status == "unclear"
+    result = measured(2.0, 1.9, 2.1, 0.03, parity=1.6, excess=excess)
+    assert result.effect == (0.4, -0.2, 1.0)
+    assert decide_measure_verdict(result).status == "unclear"
 
 
 def test_a_test_that_can_find_nothing_is_inconclusive():
     few = Precision(standard_error=0.3, df=3, min_p=0.125)
-    told = decide_measure_verdict(measured(0.1, -0.5, 0.7, 0.6, precision=few))
-    assert told == ("inconclusive", "", f"{NO_POWER}: its smallest p is 0.12")
+    output = decide_measure_verdict(measured(0.1, -0.5, 0.7, 0.6, precision=few))
+    assert output == ("inconclusive", "", f"{NO_POWER}: its smallest p is 0.12")
     enough = few.model_copy(update={"min_p": 0.001})
     able = measured(0.1, -0.5, 0.7, 0.6, precision=enough, detectable=1.0)
     assert decide_measure_verdict(able).status == "not shown"

@@ -35,15 +35,15 @@ def row(word, text):
 def pieces(draw):
     """What a piece gives: pairs, and contexts of some words."""
     words = st.sampled_from((PAIR_KEY, "her", "ihr", "\u00e9"))
-    found = draw(st.dictionaries(words, st.sets(st.sampled_from(TEXTS), min_size=1)))
-    rows = [row(word, text) for word in sorted(found) for text in sorted(found[word])]
-    return encode_piece_result({"texts": 10, "kept": len(found.get(PAIR_KEY, ()))}, rows)
+    result = draw(st.dictionaries(words, st.sets(st.sampled_from(TEXTS), min_size=1)))
+    rows = [row(word, text) for word in sorted(result) for text in sorted(result[word])]
+    return encode_piece_result({"texts": 10, "kept": len(result.get(PAIR_KEY, ()))}, rows)
 
 
 def written(gather, results, quota):
     files = {}
-    told = gather(results, quota, lambda name, lines: files.update({name: b"".join(lines)}))
-    return told, files
+    output = gather(results, quota, lambda name, lines: files.update({name: b"".join(lines)}))
+    return output, files
 
 
 @hypothesis.given(st.lists(pieces(), min_size=1, max_size=5), st.integers(1, 4))
@@ -53,13 +53,13 @@ def test_on_disk_is_in_memory(results, quota):
 
 
 def test_duplicates_fall_together_and_the_least_hashes_are_kept():
-    one = encode_piece_result({"kept": 1}, [row(PAIR_KEY, "a"), row("her", "a")])
+    single = encode_piece_result({"kept": 1}, [row(PAIR_KEY, "a"), row("her", "a")])
     two = encode_piece_result({"kept": 1}, [row(PAIR_KEY, "a"), row("her", "b"), row("her", "a")])
-    found, files = written(collect_results, [one, two], 1)
-    assert found == ({"kept": 1, "duplicates": 1}, 1, {"her": 1})
+    result, files = written(collect_results, [single, two], 1)
+    assert result == ({"kept": 1, "duplicates": 1}, 1, {"her": 1})
     text = min(("a", "b"), key=lambda text: row("her", text).key)
-    told = to_canonical_json({"id": rank_hash("", text), "text": text, "word": "her"})
-    assert files["contexts.jsonl"] == told + b"\n"
+    output = to_canonical_json({"id": rank_hash("", text), "text": text, "word": "her"})
+    assert files["contexts.jsonl"] == output + b"\n"
 
 
 @pytest.mark.parametrize("missing", [(), ("duckdb",), ("polars", "duckdb")])

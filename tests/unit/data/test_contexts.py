@@ -27,18 +27,18 @@ def corpus(tmp_path):
 
 
 def test_a_sentence_serves_a_group_only_if_it_names_no_other(corpus):
-    found = find_contexts(WORDS, corpus).by_word
-    assert found["she"] == (WordContext("Then she left the house.", 5, 8),)
-    assert found["he"] == (WordContext("The nurse saw that he came in.", 19, 21),)
+    result = find_contexts(WORDS, corpus).by_word
+    assert result["she"] == (WordContext("Then she left the house.", 5, 8),)
+    assert result["he"] == (WordContext("The nurse saw that he came in.", 19, 21),)
 
 
 def test_a_target_has_sentences_without_a_group_and_each_once(corpus):
-    texts = {one.text for one in find_contexts(WORDS, corpus).by_word["nurse"]}
+    texts = {item.text for item in find_contexts(WORDS, corpus).by_word["nurse"]}
     assert texts == {"The nurse came in.", "I miss the nurse.", "Here is another nurse."}
 
 
 def test_titles_are_found_as_they_are_written(corpus):
-    assert [one.text for one in find_contexts(WORDS, corpus).by_word["Miss"]] == [
+    assert [item.text for item in find_contexts(WORDS, corpus).by_word["Miss"]] == [
         "Then Miss Marple came."
     ]
 
@@ -51,38 +51,38 @@ def test_order_does_not_matter_and_fewer_are_the_first_of_more(corpus, tmp_path)
     other = tmp_path / "other.txt"
     other.write_text("\n".join(reversed(LINES)))
     for quota in (1, 2, 3):
-        kept = find_contexts(WORDS, corpus, quota=quota).by_word["nurse"]
-        assert kept == find_contexts(WORDS, other, quota=quota).by_word["nurse"]
-        assert kept == find_contexts(WORDS, corpus).by_word["nurse"][:quota]
+        stored = find_contexts(WORDS, corpus, quota=quota).by_word["nurse"]
+        assert stored == find_contexts(WORDS, other, quota=quota).by_word["nurse"]
+        assert stored == find_contexts(WORDS, corpus).by_word["nurse"][:quota]
 
 
 def test_a_mined_folder_serves_too(corpus, tmp_path):
     mine_corpus([corpus], tmp_path / "mined")
     rows = (tmp_path / "mined" / "contexts.jsonl").read_text().splitlines()
     assert json.loads(rows[0])["text"]
-    found = find_contexts(WORDS, tmp_path / "mined")
-    assert {one.text for one in found.by_word["nurse"]} == {
+    result = find_contexts(WORDS, tmp_path / "mined")
+    assert {item.text for item in result.by_word["nurse"]} == {
         "The nurse came in.", "I miss the nurse.", "Here is another nurse.",
     }  # fmt: skip
-    assert [name for name, _ in found.sources] == ["mined"]
+    assert [name for name, _ in result.sources] == ["mined"]
 
 
 def test_several_sources_are_named(corpus, tmp_path):
     other = tmp_path / "other.txt"
     other.write_text("She was here.")
-    found = find_contexts(WORDS, [str(corpus), str(other)])
-    assert [name for name, _ in found.sources] == ["news.txt", "other.txt"]
-    assert len(found.by_word["she"]) == 2
+    result = find_contexts(WORDS, [str(corpus), str(other)])
+    assert [name for name, _ in result.sources] == ["news.txt", "other.txt"]
+    assert len(result.by_word["she"]) == 2
 
 
 @pytest.mark.parametrize(
-    ("words", "source", "quota", "told"),
+    ("words", "source", "quota", "output"),
     [
         (WORDS, "nowhere", 9, "'nowhere' is neither a data set, nor a file"),
         (WORDS, "nowhere", 0, "a quota of 0"),
         ({}, "nowhere", 9, "no words to find"),
     ],
 )
-def test_what_is_refused(words, source, quota, told):
-    with pytest.raises(LevelheadError, match=told):
+def test_what_is_refused(words, source, quota, output):
+    with pytest.raises(LevelheadError, match=output):
         find_contexts(words, source, quota=quota)

@@ -32,8 +32,10 @@ def test_a_pair_differs_in_its_word_alone(name):
         assert pair.first[0].isupper()
     assert len({pair.id for pair in pairs}) == len(pairs)
     assert set(Counter(pair.unit for pair in pairs).values()) == {6}
-    one, other = lexicon(name).resolve_group_pair()
-    assert {pair.unit for pair in pairs} == {f"{a}/{b}" for a, b in lexicon(name).pairs(one, other)}
+    single, other = lexicon(name).resolve_group_pair()
+    assert {pair.unit for pair in pairs} == {
+        f"{a}/{b}" for a, b in lexicon(name).pairs(single, other)
+    }
 
 
 def test_words_stand_where_their_kind_stands():
@@ -69,11 +71,11 @@ def test_n_spreads_over_the_words_and_is_nested():
 
 def test_a_lexicon_without_pairs_is_refused():
     generic = Term("person", (("a", "x"), ("b", "y")), generic=("a",))
-    own = Lexicon("own", "en", ("a", "b"), "", "", "", "", (generic,), (), ())
+    subset = Lexicon("own", "en", ("a", "b"), "", "", "", "", (generic,), (), ())
     with pytest.raises(NotMeasurableError, match="own has no pair of words of one meaning for a"):
-        contrast_pairs(own)
+        contrast_pairs(subset)
     with pytest.raises(NotMeasurableError, match="own lists no words of one group"):
-        placebo_pairs("names", lexicon=own)
+        placebo_pairs("names", lexicon=subset)
 
 
 @pytest.mark.parametrize("contrast", ["tense", "number", "names"])
@@ -106,25 +108,25 @@ def test_running_text_is_paired_with_its_swap():
         "They love her cooking.",
         "A woman's hat",
     ]
-    found = swapped_pairs(texts)
-    assert [(pair.first, pair.second) for pair in found.pairs] == [
+    result = swapped_pairs(texts)
+    assert [(pair.first, pair.second) for pair in result.pairs] == [
         ("She saw her dog.", "He saw his dog."),
         ("She is here.", "He is here."),
         ("A woman's hat", "A man's hat"),
     ]
-    assert [pair.spans for pair in found.pairs] == [
+    assert [pair.spans for pair in result.pairs] == [
         ((0, 3), (0, 2)),
         ((0, 3), (0, 2)),
         ((2, 7), (2, 5)),
     ]
-    assert len({pair.unit for pair in found.pairs}) == 3
-    assert dict(found.left_out) == {
+    assert len({pair.unit for pair in result.pairs}) == 3
+    assert dict(result.left_out) == {
         "it names both groups": 1,
         "it names neither group": 1,
         "the same pair stands there already": 1,
         "its context does not show whether it is an object or possessive": 1,
     }
-    assert swapped_pairs(texts, GENDER, n=2, seed=1).left_out == found.left_out
+    assert swapped_pairs(texts, GENDER, n=2, seed=1).left_out == result.left_out
     assert len(swapped_pairs(texts, GENDER, n=2).pairs) == 2
     mended = swapped_pairs(texts, groups=("male", "female")).pairs[0]
     assert (mended.first, mended.spans) == ("He saw his dog.", ((0, 2), (0, 3)))

@@ -95,11 +95,11 @@ def test_names_suggest():
 
 
 def test_it_is_fetched_once_and_checked(mine, served, tmp_path, monkeypatch):
-    with serving(served) as (address, asked):
+    with serving(served) as (address, queries):
         monkeypatch.setenv("LEVELHEAD_MIRROR", address)
         assert [item.text for item in mine.items("all")] == ["one", "two", "three"]
         assert [item.id for item in mine.items("all")] == ["all-0", "all-1", "all-2"]
-    assert asked == ["mine/a/b.txt"]
+    assert queries == ["mine/a/b.txt"]
     assert mine.path("all") == tmp_path / "cache" / "data" / "mine" / "a" / "b.txt"
 
 
@@ -142,9 +142,9 @@ def test_offline_says_exactly_what_to_put_where(mine, tmp_path, monkeypatch):
         "levelhead data get mine, or put http://127.0.0.1:9/a/b.txt at "
         f"{tmp_path / 'cache' / 'data' / 'mine' / 'a' / 'b.txt'}"
     )
-    own = dataclasses.replace(mine, get="own copy", note="from nobody")
+    subset = dataclasses.replace(mine, get="own copy", note="from nobody")
     with pytest.raises(DatasetMissingError, match="is not on this machine") as error:
-        own.ensure_local("all")
+        subset.ensure_local("all")
     assert error.value.hint.endswith("b.txt (from nobody)")
 
 
@@ -215,7 +215,7 @@ COAL = '{"sentence1": "a cook sat", "sentence2": "%s", "label": "%s", "occ_word"
 
 
 @pytest.mark.parametrize(
-    ("reader", "text", "said"),
+    ("reader", "text", "responses"),
     [
         ("stereoset", '{"type": "x"}\n', "'bias_type' is missing"),
         ("stereoset", "{\n", "no JSON"),
@@ -237,19 +237,19 @@ COAL = '{"sentence1": "a cook sat", "sentence2": "%s", "label": "%s", "occ_word"
         ("weat", '{"a": "xyz"}', "'a' is no list of words"),
     ],
 )
-def test_rows_that_do_not_fit_are_errors(reader, text, said):
-    with pytest.raises(BadRowError, match=said):
+def test_rows_that_do_not_fit_are_errors(reader, text, responses):
+    with pytest.raises(BadRowError, match=responses):
         list(READERS[reader](text, "all"))
 
 
 @given(st.sampled_from(sorted(READERS)), st.text(max_size=80))
 def test_any_text_gives_items_or_an_error(reader, text):
     try:
-        found = list(read_items(reader, text, "all"))
+        result = list(read_items(reader, text, "all"))
     except BadRowError:
         return
     if reader == "lines":
-        assert len(found) == text.count("\n") + (not text.endswith("\n") and text != "")
+        assert len(result) == text.count("\n") + (not text.endswith("\n") and text != "")
 
 
 @pytest.mark.parametrize(

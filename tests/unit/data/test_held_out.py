@@ -24,42 +24,42 @@ def pair(first, second):
 
 def test_no_word_and_no_frame_was_used():
     fitted = contrast_pairs("gender-en", n=60)
-    found = held_out_pairs("gender-en", fitted_on=fitted)
+    result = held_out_pairs("gender-en", fitted_on=fitted)
     used = {pair.first[slice(*pair.spans[0])].lower() for pair in fitted}
     used |= {pair.second[slice(*pair.spans[1])].lower() for pair in fitted}
-    for own in found.pairs:
-        assert own.first[slice(*own.spans[0])].lower() not in used
-        assert own.second[slice(*own.spans[1])].lower() not in used
-    ((reason, count),) = found.left_out
+    for item in result.pairs:
+        assert item.first[slice(*item.spans[0])].lower() not in used
+        assert item.second[slice(*item.spans[1])].lower() not in used
+    ((reason, count),) = result.left_out
     assert reason == WORD_WAS_USED
-    units = {own.unit for own in held_out_pairs("gender-en", fitted_on=()).pairs}
-    assert len({own.unit for own in found.pairs}) + count >= len(units)
-    assert not {one for own in HELD_OUT_FRAMES.values() for one in own} & {
-        one for own in frames.FRAMES.values() for one in own
+    units = {pair.unit for pair in held_out_pairs("gender-en", fitted_on=()).pairs}
+    assert len({pair.unit for pair in result.pairs}) + count >= len(units)
+    assert not {item for frame in HELD_OUT_FRAMES.values() for item in frame} & {
+        item for frame in frames.FRAMES.values() for item in frame
     }
 
 
 def test_every_word_stands_in_three_frames_at_its_place():
-    found = held_out_pairs("gender-en", fitted_on=()).pairs
-    assert len(found) == 540
-    for own in found:
-        first, second = own.unit.split("/")
-        assert own.first[slice(*own.spans[0])].lower() == first.lower()
-        assert own.second[slice(*own.spans[1])].lower() == second.lower()
-        assert own.first[0].isupper()
-    texts = {own.first for own in found}
+    result = held_out_pairs("gender-en", fitted_on=()).pairs
+    assert len(result) == 540
+    for item in result:
+        first, second = item.unit.split("/")
+        assert item.first[slice(*item.spans[0])].lower() == first.lower()
+        assert item.second[slice(*item.spans[1])].lower() == second.lower()
+        assert item.first[0].isupper()
+    texts = {item.first for item in result}
     assert "The letter was addressed to the mother." in texts
     assert "Ms Morgan had waited for an hour." in texts
     assert "Good evening, madam." in texts
     assert "The bag on the chair was hers." in texts
     other = held_out_pairs("gender-en", fitted_on=(), groups=["male", "female"]).pairs[0]
-    assert (other.first, other.second) == (found[0].second, found[0].first)
+    assert (other.first, other.second) == (result[0].second, result[0].first)
 
 
 def test_pairs_that_share_a_word_are_one_unit():
     pairs = [pair("Ms came", "Mr came"), pair("She came", "He came"), pair("Mrs went", "Mr went")]
-    one, two, three = assign_word_units(pairs)
-    assert one == three != two
+    single, two, three = assign_word_units(pairs)
+    assert single == three != two
     assert differing_words(pair("Ms. came", "Mr. came")) == {"ms", "ms.", "mr", "mr."}
     assert fitted_words(["Her", pair("She came", "He came")]) == {"her", "she", "he"}
 
@@ -73,16 +73,16 @@ def test_running_text_changes_one_meaning_that_was_not_used():
         "It rained.",
     ]
     fitted = [pair("My aunt came.", "My uncle came.")._replace(spans=((3, 7), (3, 8)))]
-    found = held_out_pairs_from_texts(texts, fitted_on=())
-    assert [own.second for own in found.pairs] == [texts[0], texts[2], texts[3]]
-    assert dict(found.left_out)[SEVERAL_MEANINGS] == 1
-    assert dict(found.left_out)["it names neither group"] == 1
-    found = held_out_pairs_from_texts(texts, fitted_on=["queen"])
-    assert [own.second for own in found.pairs] == [texts[2], texts[3]]
-    found = held_out_pairs_from_texts(texts, fitted_on=fitted)
-    assert [own.second for own in found.pairs] == [texts[0]]
-    assert dict(found.left_out)["the edit was fitted on it"] == 1
-    assert dict(found.left_out)[WORD_WAS_USED] == 1
+    result = held_out_pairs_from_texts(texts, fitted_on=())
+    assert [pair.second for pair in result.pairs] == [texts[0], texts[2], texts[3]]
+    assert dict(result.left_out)[SEVERAL_MEANINGS] == 1
+    assert dict(result.left_out)["it names neither group"] == 1
+    result = held_out_pairs_from_texts(texts, fitted_on=["queen"])
+    assert [pair.second for pair in result.pairs] == [texts[2], texts[3]]
+    result = held_out_pairs_from_texts(texts, fitted_on=fitted)
+    assert [pair.second for pair in result.pairs] == [texts[0]]
+    assert dict(result.left_out)["the edit was fitted on it"] == 1
+    assert dict(result.left_out)[WORD_WAS_USED] == 1
     with pytest.raises(
         NotMeasurableError, match=r"no text is left to measure on; left out: 2 \(a word"
     ):

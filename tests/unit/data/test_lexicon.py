@@ -31,22 +31,22 @@ words = ["down"]
 @pytest.mark.parametrize("name", ["gender-en", "race-en", "religion-en", "age-en"])
 def test_what_ships_is_whole(name):
     assert name in list_shipped_lexicons()
-    found = lexicon(name)
-    assert found.name == name
-    assert found.licence == "CC0-1.0"
-    assert len(found.limits) > 80
-    assert len(found.sha256) == 64
-    for group in found.groups:
-        assert found.words(group)
-    for family in found.families:
+    result = lexicon(name)
+    assert result.name == name
+    assert result.licence == "CC0-1.0"
+    assert len(result.limits) > 80
+    assert len(result.sha256) == 64
+    for group in result.groups:
+        assert result.words(group)
+    for family in result.families:
         assert len(family.sides) == 2
-        assert {side.stereotyped_group for side in family.sides} <= set(found.groups)
+        assert {side.stereotyped_group for side in family.sides} <= set(result.groups)
         sizes = {len(side.words) for side in family.sides}
         assert len(sizes) == 1
         words = [word for side in family.sides for word in side.words]
         assert len(set(words)) == len(words)
         for word in words:
-            assert found.groups_of(word) == (), f"{word} is both target and attribute"
+            assert result.groups_of(word) == (), f"{word} is both target and attribute"
 
 
 def test_the_groups_of_gender():
@@ -89,7 +89,7 @@ def test_a_file_of_ones_own(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "said"),
+    ("old", "new", "responses"),
     [
         ('limits = "few words"', "", "limits: Field required"),
         ('licence = "CC0-1.0"', 'licence = ""', "licence: String should have at least 1"),
@@ -106,9 +106,9 @@ def test_a_file_of_ones_own(tmp_path):
         ("[[terms]]", "[[terms", "is no TOML"),
     ],
 )
-def test_faults_say_where_they_are(old, new, said):
+def test_faults_say_where_they_are(old, new, responses):
     assert old in GOOD
-    with pytest.raises(LevelheadError, match=said) as error:
+    with pytest.raises(LevelheadError, match=responses) as error:
         parse_lexicon(GOOD.replace(old, new).encode(), "mine.toml")
     assert error.value.problem.startswith("mine.toml")
 

@@ -79,7 +79,7 @@ def association(**changes):
 
 
 @pytest.mark.parametrize(
-    ("item", "found"),
+    ("item", "result"),
     [
         (association(), set()),
         (association(context="The nurse."), {"blank"}),
@@ -108,8 +108,8 @@ def association(**changes):
         ),
     ],
 )
-def test_other_kinds_of_items(item, found):
-    assert rules(item) == found
+def test_other_kinds_of_items(item, result):
+    assert rules(item) == result
 
 
 def test_every_copy_but_the_first_is_flagged():

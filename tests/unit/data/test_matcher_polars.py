@@ -61,13 +61,15 @@ def test_all_at_once_gives_what_one_by_one_gives(texts, quota):
 def test_what_cannot_be_kept_is_left_out(texts, more, quota):
     _, before = match_texts(texts, KERNEL, quota)
     full = {
-        word: max(own) for word, own in before.items() if len(own) == quota and word != PAIR_KEY
+        word: max(subset)
+        for word, subset in before.items()
+        if len(subset) == quota and word != PAIR_KEY
     }
     _, rows = match_texts_columnar(polars, more, KERNEL, quota, full)
     words = before.keys() | rows.keys()
     both = {
-        one: keep_lowest_ranked(one, before.get(one, {}) | rows.get(one, {}), quota)
-        for one in words
+        word: keep_lowest_ranked(word, before.get(word, {}) | rows.get(word, {}), quota)
+        for word in words
     }
     assert both == match_texts([*texts, *more], KERNEL, quota)[1]
 
@@ -102,12 +104,12 @@ def test_the_traps_of_other_kernels():
 
 def test_plain_signs_are_no_letters_and_stay_as_they_are():
     others = {chr(i) for i in (*range(0xD800), *range(0xE000, 0x110000))} - set(PLAIN_SIGNS)
-    made = {sign for one in others for sign in unicodedata.normalize("NFC", one)}
+    made = {sign for other in others for sign in unicodedata.normalize("NFC", other)}
     for sign in PLAIN_SIGNS:
         assert not WORD_RUN.match(sign)
-        for beside in ("", "a", "\u0301"):
-            assert unicodedata.is_normalized("NFC", sign + beside) or beside == "\u0301"
-            assert unicodedata.normalize("NFC", sign + beside)[0] == sign
+        for extra in ("", "a", "\u0301"):
+            assert unicodedata.is_normalized("NFC", sign + extra) or extra == "\u0301"
+            assert unicodedata.normalize("NFC", sign + extra)[0] == sign
         assert sign not in made
     held = [*map(chr, range(128)), *PLAIN_SIGNS]
     assert set(WHITE_SPACE) == {sign for sign in held if sign.isspace()}

@@ -59,29 +59,29 @@ def conformance():
 
 @pytest.mark.parametrize(("text", "words"), conformance())
 def test_words_are_whole_and_exact(text, words):
-    found = KERNEL.find_matches(unicodedata.normalize("NFC", text))
-    assert [word for word, _, _ in found if word in KERNEL.attributes] == words.split()
+    result = KERNEL.find_matches(unicodedata.normalize("NFC", text))
+    assert [word for word, _, _ in result if word in KERNEL.attributes] == words.split()
 
 
 def test_pairs_hold_one_group_word_and_its_target(tmp_path):
     (tmp_path / "c.txt").write_text("\n".join(TEXTS))
-    told = mine_corpus([tmp_path / "c.txt"], tmp_path / "out")
-    kept = {row["text"]: row for row in rows(tmp_path / "out")}
-    assert set(kept) == {
+    output = mine_corpus([tmp_path / "c.txt"], tmp_path / "out")
+    stored = {row["text"]: row for row in rows(tmp_path / "out")}
+    assert set(stored) == {
         "The nurse saw her yesterday.",
         "The engineer lost his keys.",
         "A gentle woman sang.",
         "The mechanic said that he was strong.",
         "The man was bold.",
     }
-    pair = kept["The engineer lost his keys."]
+    pair = stored["The engineer lost his keys."]
     assert pair["twin"] == "The engineer lost her keys."
     assert pair["group"] == "male"
     assert pair["attribute"] == ["his", 18, 21]
     assert pair["targets"] == [["engineer", 4, 12]]
-    assert (told["counts"]["sentences"], told["counts"]["texts"]) == (7, 7)
-    assert told["counts"]["several group words"] == 1
-    assert told["counts"]["no target of its group"] == 1
+    assert (output["counts"]["sentences"], output["counts"]["texts"]) == (7, 7)
+    assert output["counts"]["several group words"] == 1
+    assert output["counts"]["no target of its group"] == 1
     contexts = rows(tmp_path / "out", "contexts.jsonl")
     assert {row["word"] for row in contexts} >= {"nurse", "engineer", "she", "her", "gentle"}
     for row in contexts:
@@ -108,9 +108,9 @@ def test_order_cut_format_and_duplicates_change_nothing(tmp_path, monkeypatch):
 def test_every_line_is_in_one_piece(tmp_path_factory, texts, size):
     path = tmp_path_factory.mktemp("corpus") / "c.jsonl"
     path.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts), encoding="utf-8")
-    whole = [s for piece in split_corpus([path], size=10**9) for s in iter_sentences(piece)]
+    full = [s for piece in split_corpus([path], size=10**9) for s in iter_sentences(piece)]
     cut = [s for piece in split_corpus([path], size=size) for s in iter_sentences(piece)]
-    assert cut == whole
+    assert cut == full
 
 
 @given(st.text())
@@ -119,7 +119,7 @@ def test_splitting_loses_nothing_but_blanks(text):
 
 
 @pytest.mark.parametrize(
-    ("name", "data", "said"),
+    ("name", "data", "responses"),
     [
         ("c.jsonl", b"{\n", "does not fit its format"),
         ("c.jsonl", b'{"x": 1}\n', "does not fit its format"),
@@ -129,9 +129,9 @@ def test_splitting_loses_nothing_but_blanks(text):
         ("c.csv", b"x\n", "is none of"),
     ],
 )
-def test_files_that_do_not_fit_are_errors(tmp_path, name, data, said):
+def test_files_that_do_not_fit_are_errors(tmp_path, name, data, responses):
     (tmp_path / name).write_bytes(data)
-    with pytest.raises(LevelheadError, match=said):
+    with pytest.raises(LevelheadError, match=responses):
         mine_corpus([tmp_path / name], tmp_path / "out")
 
 

@@ -14,10 +14,10 @@ def test_the_counts_of_both_sets():
 
 
 def test_backgrounds_are_drawn_by_seed():
-    drawn = list(make_counteracts_prompts("table1", backgrounds=5, seed=1))
-    assert len(drawn) == 58 * (7 + 3 * 5)
-    assert drawn == list(make_counteracts_prompts("table1", backgrounds=5, seed=1))
-    assert drawn != list(make_counteracts_prompts("table1", backgrounds=5, seed=2))
+    sample = list(make_counteracts_prompts("table1", backgrounds=5, seed=1))
+    assert len(sample) == 58 * (7 + 3 * 5)
+    assert sample == list(make_counteracts_prompts("table1", backgrounds=5, seed=1))
+    assert sample != list(make_counteracts_prompts("table1", backgrounds=5, seed=2))
     with pytest.raises(LevelheadError, match="30 backgrounds of 29"):
         list(make_counteracts_prompts("table1", backgrounds=30))
 

@@ -80,9 +80,10 @@ def stored(monkeypatch):
 
 @pytest.mark.usefixtures("stored")
 def test_both_people_are_of_one_group_and_both_groups_are_asked():
-    found = load_agreement_sentences("winogender", GENDER)
+    result = load_agreement_sentences("winogender", GENDER)
     rows = [
-        (one.group, one.text, one.correct_pronoun, one.wrong_pronoun) for one in found.sentences
+        (sentence.group, sentence.text, sentence.correct_pronoun, sentence.wrong_pronoun)
+        for sentence in result.sentences
     ]
     assert (
         rows
@@ -96,25 +97,25 @@ def test_both_people_are_of_one_group_and_both_groups_are_asked():
         ]
         or rows[4][0] == "male"
     )
-    assert len({one.unit for one in found.sentences}) == len(found.sentences) / 2
-    assert found.sentences[0].unit == "The - told the - that - had finished."
-    told = dict(found.left_out)
-    assert told["not two people and one pronoun of these groups"] == 3  # they
+    assert len({sentence.unit for sentence in result.sentences}) == len(result.sentences) / 2
+    assert result.sentences[0].unit == "The - told the - that - had finished."
+    output = dict(result.left_out)
+    assert output["not two people and one pronoun of these groups"] == 3  # they
     # The female sentences again; whether the last one's her is him or his nobody can say.
-    assert told["the same sentence of other people stands there already"] == 2
-    assert told["its words cannot be exchanged"] == 1
+    assert output["the same sentence of other people stands there already"] == 2
+    assert output["its words cannot be exchanged"] == 1
 
 
 @pytest.mark.usefixtures("stored")
 def test_winobias_needs_two_occupations_of_its_list():
-    found = load_agreement_sentences("winobias", GENDER, people=("aunt", "sister"))
-    assert [one.text for one in found.sentences] == [
+    result = load_agreement_sentences("winobias", GENDER, people=("aunt", "sister"))
+    assert [sentence.text for sentence in result.sentences] == [
         "The uncle thanked the brother because he was kind.",
         "The aunt thanked the sister because she was kind.",
         "The brother saw the uncle and greeted him.",
         "The sister saw the aunt and greeted her.",
     ]
-    assert dict(found.left_out) == {
+    assert dict(result.left_out) == {
         "not two occupations of the list": 1,
         "the same sentence of other people stands there already": 1,
     }
@@ -122,21 +123,22 @@ def test_winobias_needs_two_occupations_of_its_list():
 
 @pytest.mark.usefixtures("stored")
 def test_passages_name_one_group_and_as_many_are_taken_of_either():
-    found = load_agreement_sentences("gap", GENDER)
+    result = load_agreement_sentences("gap", GENDER)
     assert [
-        (one.id, one.group, one.correct_pronoun, one.wrong_pronoun) for one in found.sentences
+        (sentence.id, sentence.group, sentence.correct_pronoun, sentence.wrong_pronoun)
+        for sentence in result.sentences
     ] == [
         ("gap one", "female", "she", "he"),
         ("gap two", "male", "he", "she"),
     ]
     assert (
-        dict(found.left_out)
+        dict(result.left_out)
         == {
             "it names both groups, or its pronoun's nowhere else": 2,
             "more of one group than of the other, or beyond the limit": 1,
             "its words cannot be exchanged": 0,
         }
-        or dict(found.left_out)["it names both groups, or its pronoun's nowhere else"] == 2
+        or dict(result.left_out)["it names both groups, or its pronoun's nowhere else"] == 2
     )
     with pytest.raises(
         NotMeasurableError, match="gap has no sentence with unambiguous pronouns of fem"
@@ -152,8 +154,8 @@ def test_people_must_be_words_of_the_lexicon():
 
 
 def test_files_are_named_with_their_hashes():
-    found = agreement_source_hashes(["winogender", "gap"])
-    assert sorted(found) == ["gap/gap-development.tsv", "winogender/all_sentences.tsv"]
+    result = agreement_source_hashes(["winogender", "gap"])
+    assert sorted(result) == ["gap/gap-development.tsv", "winogender/all_sentences.tsv"]
     assert len(agreement_source_hashes(["winobias"])) == 6
-    one = AgreementSentence("", "", "She left.", (0, 3), "He", "female", "")
-    assert one.correct_pronoun == "She"
+    single = AgreementSentence("", "", "She left.", (0, 3), "He", "female", "")
+    assert single.correct_pronoun == "She"

@@ -25,8 +25,8 @@ def test_every_row_names_data_sets_that_there_are():
 
 
 def test_glues_own_metrics():
-    told = {name: row.metrics for name, row in TASKS.items() if row.metrics != ("accuracy",)}
-    assert told == {
+    output = {name: row.metrics for name, row in TASKS.items() if row.metrics != ("accuracy",)}
+    assert output == {
         "mrpc": ("F1", "accuracy"),
         "qqp": ("F1", "accuracy"),
         "cola": ("Matthews",),
@@ -54,8 +54,8 @@ def test_parts_of_several_data_sets_keep_their_ids_apart(monkeypatch):
 def test_files_of_ones_own_give_labels_by_name_or_by_number(tmp_path):
     path = tmp_path / "own.tsv"
     path.write_text("question\tsentence\tlabel\nWho?\tHe.\tentailment\nWhy?\tNo.\t1\n", "utf-8")
-    found = get_task_spec("qnli").examples("train", str(path))
-    assert found == (
+    result = get_task_spec("qnli").examples("train", str(path))
+    assert result == (
         TextPair("row 1", "Who?", "He.", "entailment"),
         TextPair("row 2", "Why?", "No.", "not_entailment"),
     )
@@ -72,7 +72,10 @@ def test_files_of_ones_own_give_labels_by_name_or_by_number(tmp_path):
 def test_scores_are_numbers_from_0_to_5(tmp_path):
     path = tmp_path / "own.csv"
     path.write_text("sentence1,sentence2,score\na,b,3.800\nc,d,5\n", "utf-8")
-    assert [one.label for one in get_task_spec("stsb").examples("dev", str(path))] == ["3.8", "5.0"]
+    assert [example.label for example in get_task_spec("stsb").examples("dev", str(path))] == [
+        "3.8",
+        "5.0",
+    ]
     for wrong in ("5.1", "-1", "much", "nan"):
         path.write_text(f"sentence1,sentence2,score\na,b,{wrong}\n", "utf-8")
         with pytest.raises(LevelheadError, match=f"row 1 has the score '{wrong}'") as error:
@@ -126,4 +129,4 @@ def test_examples_seen_before_are_counted():
         LabelledExample("5", "c", "x"),
     )
     assert count_train_overlap(train, others) == 2
-    assert [example_text(one) for one in train] == [("a", "b"), "c"]
+    assert [example_text(item) for item in train] == [("a", "b"), "c"]

@@ -13,24 +13,24 @@ from levelhead.data.counterfactuals.templates import (
 @pytest.mark.parametrize("sort", CARRIER_FRAMES)
 def test_both_words_are_where_they_are_said_to_be(sort):
     for kind, word in (("adjective", "Black"), ("role", "actress"), ("pronoun", "she")):
-        found = list(
+        result = list(
             fill_carrier_frames(subject_phrase(kind, None), word, "engineer", carrier_kind=sort)
         )
-        assert len(found) == 4
-        for one in found:
-            assert one.text[slice(*one.group)].lower() == word.lower()
-            assert one.text[slice(*one.target)] == "engineer"
-            assert one.group < one.target
-            assert one.text[0].isupper()
-            assert one.text.endswith(".")
-            assert "{" not in one.text
+        assert len(result) == 4
+        for item in result:
+            assert item.text[slice(*item.group)].lower() == word.lower()
+            assert item.text[slice(*item.target)] == "engineer"
+            assert item.group < item.target
+            assert item.text[0].isupper()
+            assert item.text.endswith(".")
+            assert "{" not in item.text
 
 
 def test_a_few_frames_and_articles():
-    (one,) = fill_carrier_frames(
+    (single,) = fill_carrier_frames(
         "the {word}", "woman", "engineer", carrier_kind="thing", max_frames=1
     )
-    assert one.text == "The woman can be an engineer."
+    assert single.text == "The woman can be an engineer."
 
 
 def test_what_is_no_subject():

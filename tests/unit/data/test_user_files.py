@@ -18,8 +18,8 @@ def test_three_kinds_of_files_say_the_same(tmp_path):
 
 def test_quotes_swallow_nothing(tmp_path):
     (tmp_path / "a.tsv").write_text('text\ty\n"She is here\t1\nHe said "no"\t0\n', "utf-8")
-    found = read_user_texts(str(tmp_path / "a.tsv"), "text", "y")
-    assert [row.text for row in found] == ['"She is here', 'He said "no"']
+    result = read_user_texts(str(tmp_path / "a.tsv"), "text", "y")
+    assert [row.text for row in result] == ['"She is here', 'He said "no"']
     long = "word " * 40_000
     (tmp_path / "b.csv").write_text(f'text\n"{long}"\n', "utf-8")
     assert len(read_user_texts(str(tmp_path / "b.csv"), "text")[0].text) == len(long)
@@ -28,7 +28,7 @@ def test_quotes_swallow_nothing(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("name", "whole", "told"),
+    ("name", "full", "output"),
     [
         ("a.csv", "said\nYes\n", "no column of a.csv named 'text'"),
         ("a.csv", "text,y\nYes\n", "row 1 of a.csv has more or fewer fields"),
@@ -42,9 +42,9 @@ def test_quotes_swallow_nothing(tmp_path):
         ("a.xlsx", "", "a.xlsx is none of .csv, .tsv, .jsonl"),
     ],
 )
-def test_what_cannot_be_read_is_said_with_its_row(tmp_path, name, whole, told):
-    (tmp_path / name).write_text(whole, "utf-8")
-    with pytest.raises((LevelheadError, UnknownNameError), match=told):
+def test_what_cannot_be_read_is_said_with_its_row(tmp_path, name, full, output):
+    (tmp_path / name).write_text(full, "utf-8")
+    with pytest.raises((LevelheadError, UnknownNameError), match=output):
         read_user_texts(str(tmp_path / name), "text", "y")
     with pytest.raises(LevelheadError, match="cannot read"):
         read_user_texts(str(tmp_path / "none.csv"), "text")
@@ -52,5 +52,5 @@ def test_what_cannot_be_read_is_said_with_its_row(tmp_path, name, whole, told):
 
 def test_a_score_may_have_a_point(tmp_path):
     (tmp_path / "a.jsonl").write_text('{"text": "a", "y": 3.8}\n', "utf-8")
-    (found,) = read_user_texts(str(tmp_path / "a.jsonl"), "text", "y", scores=True)
-    assert found.label == "3.8"
+    (result,) = read_user_texts(str(tmp_path / "a.jsonl"), "text", "y", scores=True)
+    assert result.label == "3.8"

@@ -20,21 +20,21 @@ def unit(i, work="digest", **spec):
 
 
 def after(pairs):
-    return {one.key: [other.key for other in others] for one, others in pairs}
+    return {single.key: [other.key for other in others] for single, others in pairs}
 
 
 @pytest.mark.parametrize("runner", RUNNERS)
 def test_a_unit_comes_after_those_it_needs(runner):
     slow, free, last = unit(1, seconds=0.5), unit(2), unit(3)
-    told = []
+    output = []
     for outcome in runner.run(
         [last, slow, free], cancel=threading.Event(), dependencies=after([(last, [slow, free])])
     ):
         assert isinstance(outcome, TaskResult)
-        told.append(outcome.key)
+        output.append(outcome.key)
         time.sleep(0.3)  # the listener is slow: what is needed is told before, all the same
-    assert told[-1] == last.key
-    assert len(told) == 3
+    assert output[-1] == last.key
+    assert len(output) == 3
 
 
 @pytest.mark.parametrize("runner", RUNNERS)
@@ -44,22 +44,22 @@ def test_what_needs_a_unit_that_failed_fails_and_the_others_go_on(runner):
     outcomes = list(
         runner.run([grandchild, child, bad, free], cancel=threading.Event(), dependencies=needs)
     )
-    assert {one.key for one in outcomes if isinstance(one, TaskFailed)} == {
-        one.key for one in (bad, child, grandchild)
+    assert {outcome.key for outcome in outcomes if isinstance(outcome, TaskFailed)} == {
+        item.key for item in (bad, child, grandchild)
     }
     assert TaskFailed(grandchild.key, "a task that it needs failed") in outcomes
-    assert [one.key for one in outcomes if isinstance(one, TaskResult)] == [free.key]
+    assert [outcome.key for outcome in outcomes if isinstance(outcome, TaskResult)] == [free.key]
 
 
 @pytest.mark.parametrize("runner", RUNNERS)
 def test_units_that_wait_for_each_other_are_an_error(runner):
-    one, two = unit(1), unit(2)
+    single, two = unit(1), unit(2)
     with pytest.raises(LevelheadError, match="2 tasks wait for each other"):
         list(
             runner.run(
-                [one, two],
+                [single, two],
                 cancel=threading.Event(),
-                dependencies=after([(one, [two]), (two, [one])]),
+                dependencies=after([(single, [two]), (two, [single])]),
             )
         )
 
@@ -68,4 +68,4 @@ def test_a_need_that_is_no_unit_of_the_run_is_met():
     outcomes = InProcess().run(
         [unit(1)], cancel=threading.Event(), dependencies={unit(1).key: ["else"]}
     )
-    assert [one.key for one in outcomes] == [unit(1).key]
+    assert [outcome.key for outcome in outcomes] == [unit(1).key]

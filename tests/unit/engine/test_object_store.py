@@ -6,12 +6,12 @@ import subprocess
 import sys
 import time
 
-import pytest
 import metric_cases
+import pytest
 import studies
 import zoo
-from object_store import bucket
 from command import levelhead
+from object_store import bucket
 
 from levelhead.core.errors import LevelheadError
 from levelhead.core.files import join_url, open_filesystem, read_bytes, write_atomic
@@ -69,23 +69,25 @@ def test_a_study_keeps_its_readings_there(s3, tmp_path):
 
 def test_a_leaderboard_keeps_its_readings_there(s3, tmp_path):
     models = [str(zoo.folder("bert", "BertForPreTraining", seed=seed)) for seed in range(2)]
-    ruler = f"seat:lexicon={studies.lexicon(tmp_path)},targets=things,corpus={metric_cases.corpus()}"
+    measure = (
+        f"seat:lexicon={studies.lexicon(tmp_path)},targets=things,corpus={metric_cases.corpus()}"
+    )
     few = {"inference": Inference(resamples=99, permutations=99)}
-    here, _ = run_leaderboard(models, [ruler], tmp_path / "here", **few)
+    here, _ = run_leaderboard(models, [measure], tmp_path / "here", **few)
     there, costs = run_leaderboard(
-        models, [ruler], tmp_path / "there", context=RunContext(store=f"{s3}/board"), **few
+        models, [measure], tmp_path / "there", context=RunContext(store=f"{s3}/board"), **few
     )
     assert there == here
     fs, place = open_filesystem(f"{s3}/board")
     fs.invalidate_cache()
-    own = [fs.du(path) for path in fs.ls(place, detail=False)]
-    assert len(own) == len(models)
-    assert min(cost.stored_bytes for cost in costs.values()) > min(own) > 0
+    subset = [fs.du(path) for path in fs.ls(place, detail=False)]
+    assert len(subset) == len(models)
+    assert min(cost.stored_bytes for cost in costs.values()) > min(subset) > 0
     assert not list((tmp_path / "there").rglob("store"))
     with pytest.raises(LevelheadError, match="is on no disk of this machine"):
-        run_leaderboard(models, [ruler], f"{s3}/study", **few)
-    asked = levelhead("audit", models[0], "-o", f"{s3}/audit")
-    assert (asked.returncode, "is on no disk of this machine" in asked.stderr) == (3, True)
+        run_leaderboard(models, [measure], f"{s3}/study", **few)
+    completed = levelhead("audit", models[0], "-o", f"{s3}/audit")
+    assert (completed.returncode, "is on no disk of this machine" in completed.stderr) == (3, True)
 
 
 def test_killed_it_goes_on_when_the_claim_is_taken_away(s3, corpus):

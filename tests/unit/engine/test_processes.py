@@ -79,15 +79,15 @@ if __name__ == "__main__":
 
 
 def descendants(pid):
-    found = []
+    result = []
     for stat in Path("/proc").glob("[0-9]*/stat"):
         try:
             fields = stat.read_text().rpartition(")")[2].split()
         except OSError:
             continue
         if int(fields[1]) == pid:
-            found.append(int(stat.parent.name))
-    return found
+            result.append(int(stat.parent.name))
+    return result
 
 
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="needs /proc")

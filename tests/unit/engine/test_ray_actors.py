@@ -17,8 +17,8 @@ from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
-import pytest
 import metric_cases
+import pytest
 import studies
 import synthetic
 import zoo
@@ -59,18 +59,18 @@ def cluster():
 
 def started():
     """A head and two nodes."""
-    found = Cluster(
+    result = Cluster(
         initialize_head=True,
         head_node_args={"num_cpus": 0, "include_dashboard": False, **SMALL},
     )
     for _ in range(2):
-        found.add_node(num_cpus=1, **SMALL)
-    yield found
-    found.shutdown()
+        result.add_node(num_cpus=1, **SMALL)
+    yield result
+    result.shutdown()
 
 
-def ran(cluster, units, **told):
-    runner = RayActors(address=cluster.address, **told)
+def ran(cluster, units, **output):
+    runner = RayActors(address=cluster.address, **output)
     return list(runner.run(units, cancel=threading.Event()))
 
 
@@ -87,35 +87,38 @@ def test_a_run_on_real_ray(tmp_path, monkeypatch):
     monkeypatch.setenv("PYTHONPATH", ":".join(here))  # of the actors
     monkeypatch.setenv("LEVELHEAD_DATA", "/somewhere")
     first, second, never = units(3, bytes=100_000)
-    told = Task("synthetic:variables", FrozenDict({}))
+    task = Task("synthetic:variables", FrozenDict({}))
     weak = Task("synthetic:die", FrozenDict({"record": str(tmp_path / "weak"), "times": 1}))
     other = of_other_versions(Task("synthetic:digest", FrozenDict({"i": 9})))
-    asked = [second, first, told, weak, other]
-    cancel, found = threading.Event(), []
+    queries = [second, first, task, weak, other]
+    cancel, result = threading.Event(), []
     runner = RayActors(workers=1)
     # The last one waits for all others, and for the run to be cancelled in its place.
-    needs = {second.key: [first.key], never.key: [unit.key for unit in asked if unit is not other]}
+    needs = {
+        second.key: [first.key],
+        never.key: [unit.key for unit in queries if unit is not other],
+    }
 
     def listen():
-        for outcome in runner.run([never, *asked], cancel=cancel, dependencies=needs):
-            found.append(outcome)
-            if len(found) == len(asked) + 1:  # and that an actor was lost
+        for outcome in runner.run([never, *queries], cancel=cancel, dependencies=needs):
+            result.append(outcome)
+            if len(result) == len(queries) + 1:  # and that an actor was lost
                 cancel.set()
 
     with pytest.raises(RunCancelledError):
         listen()
-    computed = {one.key: one.payload for one in found if isinstance(one, TaskResult)}
+    computed = {item.key: item.payload for item in result if isinstance(item, TaskResult)}
     expected = InProcess().run([first, second], cancel=threading.Event())
-    assert {one.key: one.payload for one in expected}.items() <= computed.items()
-    order = [one.key for one in found if isinstance(one, TaskResult)]
+    assert {item.key: item.payload for item in expected}.items() <= computed.items()
+    order = [item.key for item in result if isinstance(item, TaskResult)]
     assert order.index(first.key) < order.index(second.key)
     # An actor that dies costs its unit one try, and the unit is computed by another one.
-    (retried,) = (one for one in found if isinstance(one, TaskRetried))
+    (retried,) = (item for item in result if isinstance(item, TaskRetried))
     assert (retried.key, computed[weak.key]) == (weak.key, b"alive")
     # Other versions are refused, our folders are known, and what was cancelled is not computed.
-    (failed,) = (one for one in found if isinstance(one, TaskFailed))
+    (failed,) = (item for item in result if isinstance(item, TaskFailed))
     assert (failed.key, "other versions" in failed.reason) == (other.key, True)
-    assert json.loads(computed[told.key]) == {"LEVELHEAD_DATA": "/somewhere"}
+    assert json.loads(computed[task.key]) == {"LEVELHEAD_DATA": "/somewhere"}
     assert never.key not in computed
     assert not ray.is_initialized()
 
@@ -164,10 +167,10 @@ def test_what_cannot_be_is_said(monkeypatch):
 
 def test_a_lost_cluster_and_another_one_are_said(monkeypatch):
     """Ray's own words are one line of ours; a process that joined elsewhere is told so."""
-    asked = []
+    queries = []
 
     def refused(**given):
-        asked.append(given)
+        queries.append(given)
         raise ConnectionError("nobody there\nand much more")
 
     monkeypatch.setenv("LEVELHEAD_KEY", "secret")
@@ -176,9 +179,9 @@ def test_a_lost_cluster_and_another_one_are_said(monkeypatch):
     with pytest.raises(LevelheadError) as error:
         list(RayActors("auto").run(units(1), cancel=threading.Event()))
     assert error.value.problem == "no Ray cluster at auto: nobody there"
-    told = asked[0]["runtime_env"]["env_vars"]  # whoever sees the cluster sees them
-    assert told["LEVELHEAD_DATA"] == "/somewhere"
-    assert "LEVELHEAD_KEY" not in told
+    output = queries[0]["runtime_env"]["env_vars"]  # whoever sees the cluster sees them
+    assert output["LEVELHEAD_DATA"] == "/somewhere"
+    assert "LEVELHEAD_KEY" not in output
     monkeypatch.setattr(ray, "is_initialized", lambda: True)
     monkeypatch.setattr(ray, "get_runtime_context", lambda: SimpleNamespace(gcs_address="a:1"))
     with pytest.raises(LevelheadError, match="is connected to another Ray cluster than b:2"):
@@ -191,7 +194,9 @@ def test_a_map_made_elsewhere_is_the_same(tmp_path):
 
 def located_away(runner, folder):
     """A map by a runner, beside the one that this process makes."""
-    measure = f"seat:lexicon={studies.lexicon(folder)},targets=things,corpus={metric_cases.corpus()}"
+    measure = (
+        f"seat:lexicon={studies.lexicon(folder)},targets=things,corpus={metric_cases.corpus()}"
+    )
     model = str(zoo.folder("bert", "BertForPreTraining"))
     how = {"ablate_top": 3, "split": "contexts", "bias_direction": "+", "components": ["heads"]}
     inference = Inference(resamples=99, permutations=99)
@@ -213,46 +218,46 @@ def located_away(runner, folder):
 
 @pytest.mark.full
 def test_the_same_bytes_as_in_this_process(cluster):
-    asked = units(20, bytes=100_000)
-    found = {one.key: one for one in ran(cluster, asked)}
-    assert found == {one.key: one for one in InProcess().run(asked, cancel=threading.Event())}
+    queries = units(20, bytes=100_000)
+    result = {item.key: item for item in ran(cluster, queries)}
+    assert result == {item.key: item for item in InProcess().run(queries, cancel=threading.Event())}
     assert not ray.is_initialized()  # it left the cluster
 
 
 @pytest.mark.full
 def test_two_nodes_share_the_work(cluster):
-    asked = [Task("synthetic:where", FrozenDict({"i": i})) for i in range(8)]
-    assert len({one.payload for one in ran(cluster, asked)}) == 2
+    queries = [Task("synthetic:where", FrozenDict({"i": i})) for i in range(8)]
+    assert len({item.payload for item in ran(cluster, queries)}) == 2
 
 
 @pytest.mark.full
 def test_an_actor_that_dies_costs_one_unit(cluster, tmp_path):
     weak = Task("synthetic:die", FrozenDict({"record": str(tmp_path / "weak"), "times": 2}))
     fatal = Task("synthetic:die", FrozenDict({"record": str(tmp_path / "fatal"), "times": 99}))
-    found = ran(cluster, [weak, fatal, *units(5)])
-    assert TaskResult(weak.key, b"alive") in found
-    assert sum(isinstance(one, TaskRetried) for one in found) == 4
-    (failed,) = (one for one in found if isinstance(one, TaskFailed))
+    result = ran(cluster, [weak, fatal, *units(5)])
+    assert TaskResult(weak.key, b"alive") in result
+    assert sum(isinstance(item, TaskRetried) for item in result) == 4
+    (failed,) = (item for item in result if isinstance(item, TaskFailed))
     assert failed.key == fatal.key
     assert "3 times" in failed.reason
-    assert sum(isinstance(one, TaskResult) for one in found) == 6
+    assert sum(isinstance(item, TaskResult) for item in result) == 6
 
 
 @pytest.mark.full
 def test_what_a_unit_needs_comes_first(cluster):
     first, last = units(2, seconds=0.3)
     runner = RayActors(address=cluster.address)
-    found = runner.run(
+    result = runner.run(
         [last, first], cancel=threading.Event(), dependencies={last.key: [first.key]}
     )
-    assert [one.key for one in found] == [first.key, last.key]
+    assert [item.key for item in result] == [first.key, last.key]
 
 
 @pytest.mark.full
 def test_other_versions_are_refused(cluster):
-    (found,) = ran(cluster, [of_other_versions(*units(1))])
-    assert isinstance(found, TaskFailed)
-    assert "other versions" in found.reason
+    (result,) = ran(cluster, [of_other_versions(*units(1))])
+    assert isinstance(result, TaskFailed)
+    assert "other versions" in result.reason
 
 
 @pytest.mark.full
@@ -313,25 +318,27 @@ def test_a_driver_that_is_killed_goes_on(cluster, corpus, tmp_path):
 def test_a_node_that_is_lost_costs_what_it_was_at_and_less_room_is_enough(cluster):
     """Three actors, of which one is lost for good while all are at work; then four, for two."""
     lost = cluster.add_node(num_cpus=1, **SMALL)
-    asked = units(9, seconds=1.0)
-    found = []
-    for outcome in RayActors(address=cluster.address).run(asked, cancel=threading.Event()):
-        if not found:
+    queries = units(9, seconds=1.0)
+    result = []
+    for outcome in RayActors(address=cluster.address).run(queries, cancel=threading.Event()):
+        if not result:
             cluster.remove_node(lost, allow_graceful=False)
-        found.append(outcome)
-    assert any(isinstance(one, TaskRetried) for one in found)
-    assert {one.key for one in found if isinstance(one, TaskResult)} == {one.key for one in asked}
-    found = ran(cluster, units(6, seconds=0.2, more=True), workers=4)
-    assert sum(isinstance(one, TaskResult) for one in found) == 6
+        result.append(outcome)
+    assert any(isinstance(item, TaskRetried) for item in result)
+    assert {item.key for item in result if isinstance(item, TaskResult)} == {
+        item.key for item in queries
+    }
+    result = ran(cluster, units(6, seconds=0.2, more=True), workers=4)
+    assert sum(isinstance(item, TaskResult) for item in result) == 6
 
 
 @pytest.mark.full
 def test_a_secret_stays_here(cluster, monkeypatch):
     monkeypatch.setenv("LEVELHEAD_KEY", "secret")
     monkeypatch.setenv("LEVELHEAD_DATA", "/somewhere")
-    asked = [Task("synthetic:variables", FrozenDict({}))]
-    (found,) = ran(cluster, asked)
-    assert json.loads(found.payload) == {"LEVELHEAD_DATA": "/somewhere"}
+    queries = [Task("synthetic:variables", FrozenDict({}))]
+    (result,) = ran(cluster, queries)
+    assert json.loads(result.payload) == {"LEVELHEAD_DATA": "/somewhere"}
 
 
 @pytest.mark.full
@@ -348,7 +355,9 @@ def test_a_map_is_the_same(cluster, tmp_path):
 
 
 def test_a_map_that_cannot_be_had_is_told_as_such(tmp_path):
-    measure = f"seat:lexicon={studies.lexicon(tmp_path)},targets=things,corpus={metric_cases.corpus()}"
+    measure = (
+        f"seat:lexicon={studies.lexicon(tmp_path)},targets=things,corpus={metric_cases.corpus()}"
+    )
     model = str(zoo.folder("bert", "BertForPreTraining"))
     with pytest.raises(LevelheadError, match="way to locate"):
         locate_distributed(

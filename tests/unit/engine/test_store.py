@@ -44,19 +44,19 @@ def test_every_flipped_bit_and_every_cut_is_noticed(tmp_path):
     store = open_store(tmp_path / "s")
     store.put(KEY, b"a payload\nof two lines")
     place = tmp_path / "s" / "units" / KEY[:2] / KEY
-    whole = place.read_bytes()
-    changed = [whole[:length] for length in range(len(whole))]
-    changed += [whole + b"\n", whole.replace(b"payload", b"Payload")]
-    for i in range(len(whole)):
+    full = place.read_bytes()
+    changed = [full[:length] for length in range(len(full))]
+    changed += [full + b"\n", full.replace(b"payload", b"Payload")]
+    for i in range(len(full)):
         for bit in range(8):
-            changed.append(whole[:i] + bytes([whole[i] ^ 1 << bit]) + whole[i + 1 :])
+            changed.append(full[:i] + bytes([full[i] ^ 1 << bit]) + full[i + 1 :])
     for bytes_ in changed:
         place.write_bytes(bytes_)
         for look in (store.get, store.has):
             with pytest.raises(DamagedFileError) as error:
                 look(KEY)
             assert str(place) in error.value.problem
-    place.write_bytes(whole)
+    place.write_bytes(full)
     assert store.get(KEY) == b"a payload\nof two lines"
 
 

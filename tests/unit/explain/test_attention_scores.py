@@ -49,7 +49,7 @@ def test_subwords_are_one_column():
     assert over.words == ("A", "quick", "schoolgirl", "s", "grandmother", "xyzzy")
     assert len(over.tokens[-1]) > 1
     (encoded,) = lm.tokens.encode([text])
-    held = [i for own in over.tokens for i in own]
+    held = [i for token in over.tokens for i in token]
     left = [text[slice(*encoded.offsets[i])] for i in encoded.word_positions() if i not in held]
     assert left == ["'", "", "."]  # a blank of its own is no word either
 
@@ -73,19 +73,19 @@ def test_it_is_the_eager_attention_normalised(path):
     lm = load(path)
     question = ask("the woman , a nurse , was there .", "woman", "nurse")
     over = find_word_columns(lm, question)
-    (found,) = read_attribute_attention(lm, [question])
+    (result,) = read_attribute_attention(lm, [question])
     (row,) = lm.attention_row([question.text], [question.target], weighted=True)
     for kind in range(2):
         for layer in range(3):
             for head in range(4):
-                seen = [float(row[kind, layer, head, own[0]]) for own in over.tokens]
+                seen = [float(row[kind, layer, head, token[0]]) for token in over.tokens]
                 expected = (seen[over.attribute] - min(seen)) / (max(seen) - min(seen))
-                assert float(found[kind, layer, head]) == pytest.approx(expected, abs=1e-6)
+                assert float(result[kind, layer, head]) == pytest.approx(expected, abs=1e-6)
 
 
 def test_what_cannot_be_read_says_why_and_the_rest_is_read():
     lm = load(BERT)
-    told = []
+    output = []
     good = ask("the woman is a nurse", "woman", "nurse")
     questions = [
         good,
@@ -93,13 +93,13 @@ def test_what_cannot_be_read_says_why_and_the_rest_is_read():
         ask("the woman is a nurse" + " here" * 80, "woman", "nurse"),
         *[good] * CHUNK_SIZE,
     ]
-    found = read_attribute_attention(
-        lm, questions, progress=lambda done, total: told.append((done, total))
+    result = read_attribute_attention(
+        lm, questions, progress=lambda done, total: output.append((done, total))
     )
-    assert "lacks 'xyzzy'" in found[1]
-    assert "tokens, but the model accepts at most 64" in found[2]
-    torch.testing.assert_close(found[0], found[-1], atol=1e-5, rtol=0)
-    assert told == [(CHUNK_SIZE, CHUNK_SIZE + 3), (CHUNK_SIZE + 3, CHUNK_SIZE + 3)]
+    assert "lacks 'xyzzy'" in result[1]
+    assert "tokens, but the model accepts at most 64" in result[2]
+    torch.testing.assert_close(result[0], result[-1], atol=1e-5, rtol=0)
+    assert output == [(CHUNK_SIZE, CHUNK_SIZE + 3), (CHUNK_SIZE + 3, CHUNK_SIZE + 3)]
     assert "lacks" in read_attribute_attention(lm, questions[1:2])[0]
 
 

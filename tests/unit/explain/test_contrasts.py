@@ -1,5 +1,5 @@
 import pytest
-from counteracts_answers import answers, asked, side
+from counteracts_answers import answers, counteracts_prompts, side
 
 from levelhead.core.results import Estimate, Interval, PValue
 from levelhead.core.run_context import Inference
@@ -28,35 +28,37 @@ PLANTED = {
 
 
 @pytest.fixture(scope="module")
-def found():
-    own = answers(lambda one: 0.7 + side(one) * PLANTED.get(one.kind, 1.0))
-    return own, {one.kind: one for one in compute_contrasts(own, INFERENCE, ks=())}
+def result():
+    subset = answers(lambda single: 0.7 + side(single) * PLANTED.get(single.kind, 1.0))
+    return subset, {
+        contrast.kind: contrast for contrast in compute_contrasts(subset, INFERENCE, ks=())
+    }
 
 
-def test_every_kind_of_the_paper_is_a_contrast(found):
-    assert set(found[1]) == set(EXPECTED_VERDICTS)
-    assert {one.kind for one in asked()} - {"base"} >= set(EXPECTED_VERDICTS)
+def test_every_kind_of_the_paper_is_a_contrast(result):
+    assert set(result[1]) == set(EXPECTED_VERDICTS)
+    assert {item.kind for item in counteracts_prompts()} - {"base"} >= set(EXPECTED_VERDICTS)
 
 
-def test_the_base_is_half_the_difference_between_the_sides(found):
-    base = estimate_margin(found[0], "base", INFERENCE)
+def test_the_base_is_half_the_difference_between_the_sides(result):
+    base = estimate_margin(result[0], "base", INFERENCE)
     assert base.value == pytest.approx(1.0, abs=0.03)
     assert base.interval.low > 0.9
 
 
 @pytest.mark.parametrize("kind", list(EXPECTED_VERDICTS))
-def test_changes_are_those_planted_and_a_preference_everywhere_is_none(found, kind):
-    one = found[1][kind]
-    assert one.change.value == pytest.approx(PLANTED[kind] - 1.0, abs=0.05)
-    assert one.margin.value == pytest.approx(PLANTED[kind], abs=0.05)
-    assert one.shift.value == pytest.approx(0, abs=0.05)
-    assert one.change.p.family == 9
-    assert one.change.p.adjusted >= one.change.p.value
+def test_changes_are_those_planted_and_a_preference_everywhere_is_none(result, kind):
+    single = result[1][kind]
+    assert single.change.value == pytest.approx(PLANTED[kind] - 1.0, abs=0.05)
+    assert single.margin.value == pytest.approx(PLANTED[kind], abs=0.05)
+    assert single.shift.value == pytest.approx(0, abs=0.05)
+    assert single.change.p.family == 9
+    assert single.change.p.adjusted >= single.change.p.value
 
 
-def test_verdicts(found):
-    said = {kind: one.verdict for kind, one in found[1].items()}
-    assert said == {
+def test_verdicts(result):
+    responses = {kind: single.verdict for kind, single in result[1].items()}
+    assert responses == {
         "target_syntactic_similar": "enhanced",
         "target_semantic_similar": "unchanged",  # by 5% of the base: shown to be small
         "target_neutral": "mitigated",
@@ -67,38 +69,40 @@ def test_verdicts(found):
         "target_neutral_background_counter": "unchanged",
         "unrelated": "unchanged",
     }
-    assert found[1]["unrelated"].matches_paper == "yes"
-    assert found[1]["target_semantic_similar"].matches_paper == "no"
+    assert result[1]["unrelated"].matches_paper == "yes"
+    assert result[1]["target_semantic_similar"].matches_paper == "no"
 
 
-def test_occupations_flip_where_the_preferred_group_changes(found):
+def test_occupations_flip_where_the_preferred_group_changes(result):
     # The base prefers women by 1.7 where they dominate, men by 0.3 where those do.
     # Overturned: 0.7 -/+ 0.9, so both turn.
-    assert found[1]["target_counter_syntactic_similar"].share_flipped.value == 1.0
-    assert found[1]["unrelated"].share_flipped.value == 0.0
+    assert result[1]["target_counter_syntactic_similar"].share_flipped.value == 1.0
+    assert result[1]["unrelated"].share_flipped.value == 0.0
     # Mitigated to 0.6: 1.3 and 0.1: the men's turn.
-    assert found[1]["target_counter_semantic_similar"].share_flipped.value == pytest.approx(
+    assert result[1]["target_counter_semantic_similar"].share_flipped.value == pytest.approx(
         0.5, abs=0.1
     )
 
 
 def test_a_shift_for_one_group_everywhere_is_no_change_between_occupations():
-    own = answers(lambda one: side(one) + (one.kind == "unrelated"))
+    subset = answers(lambda single: side(single) + (single.kind == "unrelated"))
     (unrelated,) = (
-        one for one in compute_contrasts(own, INFERENCE, ks=()) if one.kind == "unrelated"
+        contrast
+        for contrast in compute_contrasts(subset, INFERENCE, ks=())
+        if contrast.kind == "unrelated"
     )
     assert unrelated.shift.value == pytest.approx(1, abs=0.05)
     assert unrelated.verdict == "unchanged"
 
 
 def test_the_paper_s_numbers_and_equation_1():
-    own = answers(lambda one: side(one) * PLANTED.get(one.kind, 1.0), noise=0.02)
-    (one,) = (
-        one
-        for one in compute_contrasts(own, INFERENCE, ks=(3,))
-        if one.kind == "target_syntactic_similar"
+    subset = answers(lambda single: side(single) * PLANTED.get(single.kind, 1.0), noise=0.02)
+    (single,) = (
+        contrast
+        for contrast in compute_contrasts(subset, INFERENCE, ks=(3,))
+        if contrast.kind == "target_syntactic_similar"
     )
-    top = next(top for top in one.top_k if top.k == 3)
+    top = next(top for top in single.top_k if top.k == 3)
     # Both words are always among the likeliest; P(first) + P(second) = 0.5, evenly over sides.
     assert top.first.value == pytest.approx(0.25, abs=0.01)
     assert top.words == 2 * 40
@@ -106,12 +110,12 @@ def test_the_paper_s_numbers_and_equation_1():
     assert top.margin.value > 0.2
 
 
-def test_two_kinds_are_compared_occupation_by_occupation(found):
-    own = compute_change_difference(
-        found[0], "target_counter_syntactic_similar", "target_counter_semantic_similar", INFERENCE
+def test_two_kinds_are_compared_occupation_by_occupation(result):
+    subset = compute_change_difference(
+        result[0], "target_counter_syntactic_similar", "target_counter_semantic_similar", INFERENCE
     )
-    assert own.value == pytest.approx(-1.5, abs=0.05)
-    assert compute_change_difference(found[0], "target_neutral", "none such", INFERENCE) is None
+    assert subset.value == pytest.approx(-1.5, abs=0.05)
+    assert compute_change_difference(result[0], "target_neutral", "none such", INFERENCE) is None
 
 
 def estimate(value, low, high, p=None):
@@ -156,9 +160,15 @@ def test_what_is_not_decided_neither_holds_nor_fails():
 
 
 def test_kinds_of_one_s_own_are_contrasts_too():
-    own = [one._replace(kind="mine", id=f"{one.id}/mine") if one.kind == "unrelated" else one
-           for one in asked()]  # fmt: skip
-    found = answers(lambda one: side(one) * (0.5 if one.kind == "mine" else 1.0), prompts=own)
-    (mine,) = (one for one in compute_contrasts(found, INFERENCE, ks=()) if one.kind == "mine")
+    subset = [item._replace(kind="mine", id=f"{item.id}/mine") if item.kind == "unrelated" else item
+           for item in counteracts_prompts()]  # fmt: skip
+    result = answers(
+        lambda single: side(single) * (0.5 if single.kind == "mine" else 1.0), prompts=subset
+    )
+    (mine,) = (
+        contrast
+        for contrast in compute_contrasts(result, INFERENCE, ks=())
+        if contrast.kind == "mine"
+    )
     assert mine.verdict == "mitigated"
     assert mine.matches_paper == "undecided"

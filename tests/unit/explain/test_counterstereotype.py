@@ -32,7 +32,7 @@ def tiny():
     rows = []
     for i, (a, b) in enumerate(itertools.permutations(THINGS[2:8], 2)):
         who, other = ("woman", "man") if i % 2 else ("man", "woman")
-        text, twin = (f"the {one} said that {a} was {b}." for one in (who, other))
+        text, twin = (f"the {item} said that {a} was {b}." for item in (who, other))
         rows.append(make_counter_pair(f"{i}", text, twin, group=who, attribute=who, target=a))
     rows.append(make_counter_pair("x", "xyz woman was zyx.", "xyz man was zyx.", group="woman",
                        attribute="woman", target="zyx"))  # fmt: skip
@@ -55,9 +55,9 @@ def by_hand(text, attribute, target):
     spans = [(text.index(f" {word}") + 1, text.index(f" {word}") + 1 + len(word))
              for word in (attribute, target)]  # fmt: skip
     (row,) = LM.attention_row([text], [spans[1]])
-    (one,) = LM.tokens.encode([text])
-    words = [i for i in one.word_positions() if text[slice(*one.offsets[i])].isalpha()]
-    (at,) = one.positions_in_span(spans[0])
+    (single,) = LM.tokens.encode([text])
+    words = [i for i in single.word_positions() if text[slice(*single.offsets[i])].isalpha()]
+    (at,) = single.positions_in_span(spans[0])
     seen = row[..., words].double()
     low, high = seen.min(-1).values, seen.max(-1).values
     return ((row[..., at].double() - low) / (high - low)).numpy()
@@ -77,35 +77,35 @@ def changes():
 
 
 def test_numbers_are_those_worked_out_by_hand():
-    found = run(pairs=CounterPairs(tiny().pairs[:-2], tiny().data))
+    result = run(pairs=CounterPairs(tiny().pairs[:-2], tiny().data))
     d, words = changes()
-    assert found.n == len(d) == 30
-    assert dict(found.targets) == Counter(words)
+    assert result.n == len(d) == 30
+    assert dict(result.targets) == Counter(words)
     biased, regular = d[:, :5].mean(1), d[:, 5:].mean(1)
-    one, two = found.attention.groups
-    assert (one.group, one.heads, two.group, two.heads) == ("biased", 5, "regular", 7)
-    assert one.change.value == pytest.approx(biased.mean(), abs=1e-7)
-    assert one.original.value - one.counter.value == pytest.approx(biased.mean(), abs=1e-7)
-    assert one.original.parity is None is one.original.p
+    single, two = result.attention.groups
+    assert (single.group, single.heads, two.group, two.heads) == ("biased", 5, "regular", 7)
+    assert single.change.value == pytest.approx(biased.mean(), abs=1e-7)
+    assert single.original.value - single.counter.value == pytest.approx(biased.mean(), abs=1e-7)
+    assert single.original.parity is None is single.original.p
     expected = stats.ttest_1samp(regular, 0, alternative="greater")
     assert two.paper_t_test.t == pytest.approx(expected.statistic, rel=1e-4)
     assert two.paper_t_test.p.value == pytest.approx(expected.pvalue, rel=1e-3)
     assert two.paper_t_test.p.alternative == "greater"
     assert two.paper_t_test.n == 30
-    gap = found.attention.difference
+    gap = result.attention.difference
     assert gap.value == pytest.approx((biased - regular).mean(), abs=1e-7)
     assert gap.interval.low < gap.value < gap.interval.high
     assert "6 targets" in gap.interval.method
     assert gap.detectable > 0
     assert gap.p.alternative == "two-sided"
-    for head in found.attention.heads:
+    for head in result.attention.heads:
         site = Site("head_out", head.layer, head.head)
         assert head.change == pytest.approx(d[:, EVERY.index(site)].mean(), abs=1e-7)
         assert head.group == ("biased" if site in BIASED else "regular")
         assert head.p.adjusted >= head.p.value
-        assert head.p.family == len(found.attention.heads) == 11
+        assert head.p.family == len(result.attention.heads) == 11
     # In one head the attribute is the least of its row, or the most, in nearly every sentence.
-    assert any("attention: not tested" in note for note in found.notes)
+    assert any("attention: not tested" in note for note in result.notes)
 
 
 def test_coverage_is_told():
@@ -121,14 +121,14 @@ def test_coverage_is_told():
 
 
 def test_provenance_names_heads_data_and_draw():
-    told = RESULT.provenance
-    assert told.equation == "Yang et al. 2025, section 5.2"
-    assert told.settings["heads"]["biased"][4] == (1, 0)
-    assert dict(told.data) == {"tiny": "ab" * 32, "lexicon tiny": WORDS.sha256}
-    assert told.seed == INFERENCE.seed
+    output = RESULT.provenance
+    assert output.equation == "Yang et al. 2025, section 5.2"
+    assert output.settings["heads"]["biased"][4] == (1, 0)
+    assert dict(output.data) == {"tiny": "ab" * 32, "lexicon tiny": WORDS.sha256}
+    assert output.seed == INFERENCE.seed
     few = run(n=20)
     assert few.n + len(few.dropped) == 20
-    assert few.provenance.settings["pairs"] != told.settings["pairs"]
+    assert few.provenance.settings["pairs"] != output.settings["pairs"]
 
 
 def test_the_placebo_is_taken_off():
@@ -156,12 +156,12 @@ def test_as_many_tokens_is_all_of_them_where_every_word_is_one():
 
 
 def test_random_heads_are_compared_with():
-    found = RESULT.attention.head_permutation_test
-    assert found.difference == pytest.approx(RESULT.attention.difference.value)
-    assert 0 < found.p.value <= 1
-    whole = run(heads=HeadGroups(EVERY[:4], EVERY[4:]))
-    assert whole.attention.head_permutation_test is None
-    assert any("random heads: no layer has heads of both groups" in note for note in whole.notes)
+    result = RESULT.attention.head_permutation_test
+    assert result.difference == pytest.approx(RESULT.attention.difference.value)
+    assert 0 < result.p.value <= 1
+    full = run(heads=HeadGroups(EVERY[:4], EVERY[4:]))
+    assert full.attention.head_permutation_test is None
+    assert any("random heads: no layer has heads of both groups" in note for note in full.notes)
 
 
 def test_weighted_attention_is_another_number():
@@ -170,13 +170,13 @@ def test_weighted_attention_is_another_number():
 
 
 def test_a_causal_model_is_asked_only_where_the_attribute_comes_first():
-    found = run(load(zoo.folder("gpt2", "GPT2LMHeadModel")))
-    assert dict(found.exclusions)[ATTRIBUTE_AFTER_TARGET] == 1
-    assert found.n == 30
+    result = run(load(zoo.folder("gpt2", "GPT2LMHeadModel")))
+    assert dict(result.exclusions)[ATTRIBUTE_AFTER_TARGET] == 1
+    assert result.n == 30
 
 
 @pytest.mark.parametrize(
-    ("biased", "regular", "said"),
+    ("biased", "regular", "responses"),
     [
         ([], REGULAR, "there is no biased head"),
         (BIASED, [], "there is no regular head"),
@@ -186,8 +186,8 @@ def test_a_causal_model_is_asked_only_where_the_attribute_comes_first():
         ([Site("head_out", 0, 9)], REGULAR, "head_out 0.9 does not exist: head_out has"),
     ],
 )
-def test_heads_are_checked(biased, regular, said):
-    with pytest.raises(LevelheadError, match=said):
+def test_heads_are_checked(biased, regular, responses):
+    with pytest.raises(LevelheadError, match=responses):
         run(heads=HeadGroups(biased, regular))
 
 
@@ -221,21 +221,21 @@ def test_a_model_that_does_not_change_is_an_error():
 
 def test_one_sentence_and_its_twin():
     pair = tiny().pairs[1]
-    found = make_attention_example(LM, pair, HeadGroups(BIASED[:1], REGULAR[:1]))
+    result = make_attention_example(LM, pair, HeadGroups(BIASED[:1], REGULAR[:1]))
     over = find_word_columns(LM, pair.original)
-    assert found.original.words == over.words
-    assert found.original.words[found.original.attribute] == "woman"
-    assert found.counter.words[found.counter.attribute] == "man"
-    assert found.counter.words[found.counter.target] == pair.target_word
-    first, second = found.heads
+    assert result.original.words == over.words
+    assert result.original.words[result.original.attribute] == "woman"
+    assert result.counter.words[result.counter.attribute] == "man"
+    assert result.counter.words[result.counter.target] == pair.target_word
+    first, second = result.heads
     assert (first.layer, first.head, first.group) == (0, 0, "biased")
     assert (second.layer, second.head, second.group) == (1, 1, "regular")
     expected = by_hand(pair.original.text, "woman", pair.target_word)
-    assert first.original[found.original.attribute] == pytest.approx(expected[0, 0], abs=1e-6)
-    assert second.original[found.original.attribute] == pytest.approx(expected[1, 1], abs=1e-6)
+    assert first.original[result.original.attribute] == pytest.approx(expected[0, 0], abs=1e-6)
+    assert second.original[result.original.attribute] == pytest.approx(expected[1, 1], abs=1e-6)
     assert min(first.counter) == 0
     assert max(first.counter) == 1
-    assert AttentionExample.from_json(found.to_json()) == found
+    assert AttentionExample.from_json(result.to_json()) == result
 
 
 def test_an_example_without_spread_is_refused():

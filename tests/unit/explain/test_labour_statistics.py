@@ -13,8 +13,8 @@ from levelhead.explain.prompting.labour_statistics import _slope_verdict, regres
 INFERENCE = Inference(resamples=99, permutations=99)
 
 
-def odds(one):
-    share = SHARES[one.occupation]
+def odds(single):
+    share = SHARES[single.occupation]
     return math.log(share / (1 - share))
 
 
@@ -29,25 +29,25 @@ def odds(one):
     ],
 )
 def test_the_slope_on_shares_is_found(slope, verdict):
-    found = regress_on_labour_shares(
-        answers(lambda one: 0.5 + slope * odds(one), noise=0.1), INFERENCE
+    result = regress_on_labour_shares(
+        answers(lambda single: 0.5 + slope * odds(single), noise=0.1), INFERENCE
     )
-    assert found.slope.value == pytest.approx(slope, abs=0.08)
-    assert found.at_half.value == pytest.approx(0.5, abs=0.08)
-    assert found.verdict == verdict
-    assert found.slope.parity == 1.0
-    assert (abs(found.correlation.value) > 0.9) == (slope != 0)
+    assert result.slope.value == pytest.approx(slope, abs=0.08)
+    assert result.at_half.value == pytest.approx(0.5, abs=0.08)
+    assert result.verdict == verdict
+    assert result.slope.parity == 1.0
+    assert (abs(result.correlation.value) > 0.9) == (slope != 0)
 
 
 def test_the_verdict_is_at_one_level_whatever_is_shown():
-    own = answers(lambda one: 0.5 + 0.85 * odds(one), noise=1.5)
-    found = [
-        regress_on_labour_shares(own, replace(INFERENCE, level=level)) for level in (0.01, 0.95)
+    subset = answers(lambda single: 0.5 + 0.85 * odds(single), noise=1.5)
+    result = [
+        regress_on_labour_shares(subset, replace(INFERENCE, level=level)) for level in (0.01, 0.95)
     ]
-    widths = [one.slope.interval.high - one.slope.interval.low for one in found]
+    widths = [item.slope.interval.high - item.slope.interval.low for item in result]
     assert widths[0] < widths[1] / 20
-    assert found[0].verdict == found[1].verdict == "undecided"
-    assert _slope_verdict(found[0].slope) != "undecided"  # by what is shown it would be decided
+    assert result[0].verdict == result[1].verdict == "undecided"
+    assert _slope_verdict(result[0].slope) != "undecided"  # by what is shown it would be decided
 
 
 @pytest.mark.parametrize(("low", "high"), [(0.05, 3.0), (-0.5, 0.9), (-0.5, 1.5), (0.6, 1.1)])
@@ -57,10 +57,10 @@ def test_an_interval_that_is_too_wide_decides_nothing(low, high):
 
 
 def test_occupations_without_a_share_are_refused():
-    own = [
+    subset = [
         CounteractsPrompt(f"{name}/base", name, group, "base", "", "", "")
         for name, group in (("juggler", "female"), ("seer", "female"), ("bard", "male"),
                             ("monk", "male"))
     ]  # fmt: skip
     with pytest.raises(NotMeasurableError, match="the share of female in 'juggler' is not known"):
-        regress_on_labour_shares(answers(lambda one: 0.0, prompts=own), INFERENCE)
+        regress_on_labour_shares(answers(lambda single: 0.0, prompts=subset), INFERENCE)

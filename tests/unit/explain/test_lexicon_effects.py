@@ -41,9 +41,11 @@ def cell(first, second, target, sign):
     attention, margin = [], []
     for frame in CARRIER_FRAMES["bare"][:2]:
         both = [question(frame, word, target) for word in (first, second)]
-        one, two = (read[0][[0, 2], [1, 3]].mean() for read in read_attribute_attention(LM, both))
+        single, two = (
+            read[0][[0, 2], [1, 3]].mean() for read in read_attribute_attention(LM, both)
+        )
         p = LM.log_prob([q.text for q in both], [[q.target] for q in both]).value
-        attention.append(float(one - two))
+        attention.append(float(single - two))
         margin.append(float(p[0] - p[1]))
     return sign * np.mean(attention), sign * np.mean(margin)
 
@@ -55,22 +57,22 @@ def test_numbers_are_those_worked_out_by_hand():
         (first, second): np.array([cell(first, second, *thing) for thing in things])
         for first, second in (("she", "he"), ("woman", "man"), ("nurse", "doctor"))
     }
-    assert [one.word for one in RESULT.pairs] == ["she/he", "woman/man", "nurse/doctor"]
-    plain = []
-    for found, own in zip(RESULT.pairs, table.values(), strict=True):
-        for estimate, column in ((found.attention, own[:, 0]), (found.margin, own[:, 1])):
+    assert [pair.word for pair in RESULT.pairs] == ["she/he", "woman/man", "nurse/doctor"]
+    base = []
+    for pair, subset in zip(RESULT.pairs, table.values(), strict=True):
+        for estimate, column in ((pair.attention, subset[:, 0]), (pair.margin, subset[:, 1])):
             test = stats.ttest_1samp(column, 0)
             assert estimate.value == pytest.approx(column.mean(), abs=1e-5)
             assert estimate.n == 10
             ends = test.confidence_interval(0.95)
             assert estimate.interval.low == pytest.approx(ends.low, abs=1e-5)
             assert estimate.interval.high == pytest.approx(ends.high, abs=1e-5)
-        plain.append(found.attention.p.value)
-    assert [one.attention.p.adjusted for one in RESULT.pairs] == pytest.approx(list(holm(plain)))
-    quick = next(one for one in RESULT.targets if one.word == "quick")
-    own = np.array([rows[4] for rows in table.values()])
-    assert quick.attention.value == pytest.approx(own[:, 0].mean(), abs=1e-5)
-    assert quick.margin.value == pytest.approx(own[:, 1].mean(), abs=1e-5)
+        base.append(pair.attention.p.value)
+    assert [pair.attention.p.adjusted for pair in RESULT.pairs] == pytest.approx(list(holm(base)))
+    quick = next(target for target in RESULT.targets if target.word == "quick")
+    subset = np.array([rows[4] for rows in table.values()])
+    assert quick.attention.value == pytest.approx(subset[:, 0].mean(), abs=1e-5)
+    assert quick.margin.value == pytest.approx(subset[:, 1].mean(), abs=1e-5)
     assert quick.attention.n == 3
     assert quick.attention.detectable > 0
     assert RESULT.n == 3 * 10 * 2
@@ -80,7 +82,7 @@ def test_numbers_are_those_worked_out_by_hand():
 def test_words_that_do_nothing_are_listed():
     every = (*RESULT.pairs, *RESULT.targets)
     expected = [
-        one.word for one in every if 0 in one.attention.interval and 0 in one.margin.interval
+        item.word for item in every if 0 in item.attention.interval and 0 in item.margin.interval
     ]
     assert list(RESULT.words_without_effect) == expected
     assert 0 < len(expected) < len(every)
@@ -98,34 +100,34 @@ def test_what_it_depends_on():
 
 def test_unknown_words_are_dropped_with_the_reason():
     odd = replace(THREE, terms=(*THREE.terms, Term("person", (("female", "xyz"), ("male", "zyx")))))
-    found = lexicon_effects(LM, odd, frames=FrameOptions(max_frames=1))
-    assert len(found.dropped) == 10
-    assert "lacks 'xyz'" in found.dropped[0].reason
-    assert [one.word for one in found.pairs] == ["she/he", "woman/man", "nurse/doctor"]
-    assert any(note.startswith("xyz/zyx: no attention: a t-test needs") for note in found.notes)
+    result = lexicon_effects(LM, odd, frames=FrameOptions(max_frames=1))
+    assert len(result.dropped) == 10
+    assert "lacks 'xyz'" in result.dropped[0].reason
+    assert [pair.word for pair in result.pairs] == ["she/he", "woman/man", "nurse/doctor"]
+    assert any(note.startswith("xyz/zyx: no attention: a t-test needs") for note in result.notes)
 
 
 def test_a_model_without_a_vocabulary_is_judged_by_attention():
-    found = lexicon_effects(
+    result = lexicon_effects(
         load(zoo.folder("bert", "BertModel")), THREE, frames=FrameOptions(max_frames=1)
     )
-    assert found.pairs[0].margin is None
-    assert any("no vocabulary head" in note for note in found.notes)
-    assert set(found.words_without_effect) == {
-        one.word for one in (*found.pairs, *found.targets) if 0 in one.attention.interval
+    assert result.pairs[0].margin is None
+    assert any("no vocabulary head" in note for note in result.notes)
+    assert set(result.words_without_effect) == {
+        item.word for item in (*result.pairs, *result.targets) if 0 in item.attention.interval
     }
 
 
 def test_a_causal_model_is_asked_too():
-    found = lexicon_effects(
+    result = lexicon_effects(
         load(zoo.folder("gpt2", "GPT2LMHeadModel")), THREE, frames=FrameOptions(max_frames=1)
     )
-    assert found.dropped == ()
-    assert found.pairs[0].margin is not None
+    assert result.dropped == ()
+    assert result.pairs[0].margin is not None
 
 
 @pytest.mark.parametrize(
-    ("change", "options", "kind", "said"),
+    ("change", "options", "kind", "responses"),
     [
         ({}, {"frames": FrameOptions(max_frames=0)}, LevelheadError, "0 frames"),
         ({}, {"heads": []}, LevelheadError, "there is no head"),
@@ -133,16 +135,16 @@ def test_a_causal_model_is_asked_too():
         ({"families": ()}, {}, LevelheadError, "tiny has no targets for female and male"),
     ],
 )
-def test_refusals(change, options, kind, said):
-    with pytest.raises(kind, match=said):
+def test_refusals(change, options, kind, responses):
+    with pytest.raises(kind, match=responses):
         lexicon_effects(LM, replace(THREE, **change), **options)
 
 
 def test_of_one_pair_targets_cannot_be_judged():
-    found = lexicon_effects(LM, replace(THREE, terms=WORDS.terms[:1]))
-    assert [one.word for one in found.pairs] == ["she/he"]
-    assert found.targets == ()
-    assert any("a t-test needs a list of at least two" in note for note in found.notes)
+    result = lexicon_effects(LM, replace(THREE, terms=WORDS.terms[:1]))
+    assert [pair.word for pair in result.pairs] == ["she/he"]
+    assert result.targets == ()
+    assert any("a t-test needs a list of at least two" in note for note in result.notes)
 
 
 def test_nothing_readable_is_an_error():

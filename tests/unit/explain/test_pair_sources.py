@@ -31,16 +31,16 @@ def test_a_file_of_your_own(tmp_path):
     rows = [ROW, ROW, ROW | {"target": "pilot"}]
     path = tmp_path / "own.jsonl"
     path.write_text("\n".join(map(json.dumps, rows)))
-    found = counterstereotype_pairs(path)
-    assert [one.id for one in found.pairs] == ["row 1"]
-    assert dict(found.exclusions) == {
+    result = counterstereotype_pairs(path)
+    assert [pair.id for pair in result.pairs] == ["row 1"]
+    assert dict(result.exclusions) == {
         "it stands there twice": 1,
         "its target does not stand in it": 1,
     }
-    assert found.data[0][0] == "own.jsonl"
+    assert result.data[0][0] == "own.jsonl"
     table = tmp_path / "own.tsv"
     table.write_text("\t".join(ROW) + "\n" + "\t".join(ROW.values()) + "\n")
-    assert pairs_from_file(table).pairs == found.pairs
+    assert pairs_from_file(table).pairs == result.pairs
 
 
 def test_a_file_without_a_column_says_which(tmp_path):
@@ -54,11 +54,11 @@ def test_mined_pairs(tmp_path):
     corpus = tmp_path / "corpus.txt"
     corpus.write_text("The woman is a nurse.\nThe woman, a nurse, a secretary.\n")
     mine_corpus([str(corpus)], str(tmp_path / "out"))
-    found = counterstereotype_pairs(tmp_path / "out")
-    assert found.pairs[0].counter.text == "The man is a nurse."
-    assert found.pairs[0].group == "female"
-    assert dict(found.exclusions) == {"it holds several targets": 1}
-    assert counterstereotype_pairs(tmp_path / "out" / "pairs.jsonl") == found
+    result = counterstereotype_pairs(tmp_path / "out")
+    assert result.pairs[0].counter.text == "The man is a nurse."
+    assert result.pairs[0].group == "female"
+    assert dict(result.exclusions) == {"it holds several targets": 1}
+    assert counterstereotype_pairs(tmp_path / "out" / "pairs.jsonl") == result
 
 
 def test_other_lines_are_refused(tmp_path):
@@ -80,9 +80,9 @@ def test_the_data_set(monkeypatch):
         "items",
         lambda self, part: iter([Template("all-0", ROW["text"], slots)]),
     )
-    found = counterstereotype_pairs("counter-stereotype")
-    assert found.pairs[0].group == "F"
-    assert found.data[0][0] == "counter-stereotype/pairs.tsv"
+    result = counterstereotype_pairs("counter-stereotype")
+    assert result.pairs[0].group == "F"
+    assert result.data[0][0] == "counter-stereotype/pairs.tsv"
 
 
 def test_a_data_set_of_something_else(monkeypatch):
@@ -108,16 +108,16 @@ def test_nothing_is_refused(tmp_path):
 
 
 def test_frames_of_a_lexicon():
-    found = pairs_from_templates(WORDS, carrier_kind="adjective")
+    result = pairs_from_templates(WORDS, carrier_kind="adjective")
     # 10 targets, 2 pairs of words, 4 frames; a target's own group's word comes in the original.
-    assert len(found) == 80
-    first = found.pairs[0]
+    assert len(result) == 80
+    first = result.pairs[0]
     assert (first.original.text, first.counter.text) == ("She can be nurse.", "He can be nurse.")
-    assert {one.group for one in found.pairs if one.target_word == "lazy"} == {"male"}
-    for one in found.pairs:
-        assert one.original.attribute < one.original.target
+    assert {pair.group for pair in result.pairs if pair.target_word == "lazy"} == {"male"}
+    for pair in result.pairs:
+        assert pair.original.attribute < pair.original.target
     race = pairs_from_templates(lexicon("race-en"), targets="threat")
     assert race.pairs[0].original.text == "The Black person would be described as criminal."
     assert len(race) == 5 * 16 * 4
-    told = dict(pairs_from_templates(lexicon("gender-en"), targets="traits").exclusions)
-    assert told["a title that cannot be the subject of a frame"] > 0
+    output = dict(pairs_from_templates(lexicon("gender-en"), targets="traits").exclusions)
+    assert output["a title that cannot be the subject of a frame"] > 0

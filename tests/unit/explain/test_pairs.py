@@ -23,8 +23,8 @@ def pair(text, twin, attribute="woman", target="nurse", name="1"):
 
 
 def test_places_are_found_in_both_texts():
-    found = pair("The Nurse saw a woman.", "The Nurse saw a man.")
-    assert found == CounterPair(
+    result = pair("The Nurse saw a woman.", "The Nurse saw a man.")
+    assert result == CounterPair(
         "1",
         "female",
         "nurse",
@@ -70,17 +70,17 @@ def many(**counts):
 
 def test_the_draw_is_even_over_targets_and_does_not_depend_on_the_order():
     pool = many(nurse=20, cook=3, pilot=1, blue=50, rugby=2)
-    found = sample_pairs(pool, 10, seed=3)
-    assert Counter(one.target_word for one in found.pairs) == {"nurse": 6, "cook": 3, "pilot": 1}
-    assert dict(found.exclusions) == {
+    result = sample_pairs(pool, 10, seed=3)
+    assert Counter(pair.target_word for pair in result.pairs) == {"nurse": 6, "cook": 3, "pilot": 1}
+    assert dict(result.exclusions) == {
         "control category: colours (blue)": 50,
         "control category: sports (rugby)": 2,
     }
     back = CounterPairs(pool.pairs[::-1], pool.data)
-    assert sample_pairs(back, 10, seed=3).pairs == found.pairs
-    assert sample_pairs(pool, 10, seed=4).pairs != found.pairs
+    assert sample_pairs(back, 10, seed=3).pairs == result.pairs
+    assert sample_pairs(pool, 10, seed=4).pairs != result.pairs
     assert len(sample_pairs(pool, 500, control_categories=())) == 76
-    six = Counter(one.target_word for one in sample_pairs(many(a=9, b=9, c=9), 7).pairs)
+    six = Counter(pair.target_word for pair in sample_pairs(many(a=9, b=9, c=9), 7).pairs)
     assert sorted(six.values()) == [2, 2, 3]
 
 
@@ -105,17 +105,17 @@ def test_causal_models_need_the_attribute_first():
         (),
         (("before", 2),),
     )
-    found = attribute_first(pool)
-    assert [one.original.text for one in found.pairs] == ["A woman is a nurse."]
-    assert dict(found.exclusions) == {"before": 2, ATTRIBUTE_AFTER_TARGET: 1}
+    result = attribute_first(pool)
+    assert [pair.original.text for pair in result.pairs] == ["A woman is a nurse."]
+    assert dict(result.exclusions) == {"before": 2, ATTRIBUTE_AFTER_TARGET: 1}
 
 
 def test_a_placebo_stays_in_the_group():
     words = WORDS  # of which woman may become nurse, and man doctor
-    found = make_placebo_sentence(
+    result = make_placebo_sentence(
         pair("The woman is lazy.", "The man is lazy.", target="lazy"), words
     )
-    assert found == AnnotatedSentence("The nurse is lazy.", (4, 9), (13, 17))
+    assert result == AnnotatedSentence("The nurse is lazy.", (4, 9), (13, 17))
     # Its words elsewhere, other words changed, articles that would be wrong, no word of its own.
     assert make_placebo_sentence(pair("A woman, a nurse.", "A man, a nurse."), words) is None
     two = make_counter_pair("1", "A woman and man, lazy.", "A lady and man, lazy.", group="",

@@ -20,48 +20,48 @@ AS_PAPER = {
 }
 
 
-def found(planted, *, causal, sign=1):
-    own = answers(lambda one: sign * side(one) * planted.get(one.kind, 1.0))
-    made = compute_contrasts(own, INFERENCE, ks=())
+def find_result(planted, *, causal, sign=1):
+    subset = answers(lambda single: sign * side(single) * planted.get(single.kind, 1.0))
+    made = compute_contrasts(subset, INFERENCE, ks=())
     return check_paper_claims(
-        estimate_margin(own, "base", INFERENCE),
+        estimate_margin(subset, "base", INFERENCE),
         made,
-        syntax=compute_change_difference(own, *COUNTEREXAMPLE_KINDS, INFERENCE),
+        syntax=compute_change_difference(subset, *COUNTEREXAMPLE_KINDS, INFERENCE),
         causal=causal,
     )
 
 
 def test_a_model_of_which_all_holds():
-    assert {one.holds for one in found(AS_PAPER, causal=False)} == {"yes"}
+    assert {item.holds for item in find_result(AS_PAPER, causal=False)} == {"yes"}
 
 
 def test_causal_models_have_a_claim_of_their_own_on_neutral_knowledge():
-    own = {one.claim: one.holds for one in found(AS_PAPER, causal=True)}
-    assert own["neutral knowledge leaves causal models alone"] == "no"
-    assert "neutral knowledge turns masked models round" not in own
-    assert len(own) == len(CLAIMS) + 2  # of two claims on neutral knowledge one applies
+    subset = {item.claim: item.holds for item in find_result(AS_PAPER, causal=True)}
+    assert subset["neutral knowledge leaves causal models alone"] == "no"
+    assert "neutral knowledge turns masked models round" not in subset
+    assert len(subset) == len(CLAIMS) + 2  # of two claims on neutral knowledge one applies
 
 
 def test_a_model_that_nothing_changes():
-    own = {one.claim: one.holds for one in found({}, causal=False)}
-    assert own["unrelated knowledge leaves the preference"] == "yes"
-    assert own["a counterexample of similar meaning does not overturn"] == "yes"
-    assert own["similar syntax enhances the stereotype"] == "no"
-    assert own["similar syntax counters more than similar meaning"] == "undecided"
+    subset = {item.claim: item.holds for item in find_result({}, causal=False)}
+    assert subset["unrelated knowledge leaves the preference"] == "yes"
+    assert subset["a counterexample of similar meaning does not overturn"] == "yes"
+    assert subset["similar syntax enhances the stereotype"] == "no"
+    assert subset["similar syntax counters more than similar meaning"] == "undecided"
 
 
 def test_without_a_base_preference_hardly_anything_is_decided():
-    own = found({}, causal=False, sign=0)
-    assert {one.holds for one in own} == {"undecided"}
+    subset = find_result({}, causal=False, sign=0)
+    assert {item.holds for item in subset} == {"undecided"}
 
 
 @pytest.mark.parametrize("sign", [1, -1])
 def test_a_preference_against_the_statistics_is_said_to_be_one(sign):
-    first, robust, *others = found(AS_PAPER, causal=False, sign=sign)
+    first, robust, *others = find_result(AS_PAPER, causal=False, sign=sign)
     assert first.holds == ("yes" if sign == 1 else "no")
     assert robust.holds == "yes"
     # There is no stereotype that knowledge could enhance or turn round.
-    assert {one.holds for one in others} == {"yes" if sign == 1 else "undecided"}
+    assert {other.holds for other in others} == {"yes" if sign == 1 else "undecided"}
 
 
 def test_a_side_that_is_not_told_is_not_claimed():
@@ -70,10 +70,10 @@ def test_a_side_that_is_not_told_is_not_claimed():
         "target_counter_semantic_similar": 0.0,
         "background_counter_syntactic_similar": 0.0,
     }
-    own = {one.claim: one for one in found(near, causal=False)}
+    subset = {item.claim: item for item in find_result(near, causal=False)}
     for claim in (
         "a counterexample of similar meaning does not overturn",
         "a counterexample of another occupation, similar syntax, overturns",
     ):
-        assert own[claim].holds == "undecided"
-        assert 0 in own[claim].estimate.interval
+        assert subset[claim].holds == "undecided"
+        assert 0 in subset[claim].estimate.interval

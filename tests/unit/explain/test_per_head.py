@@ -20,7 +20,7 @@ def flips(d, words, draws, rng):
     scale = np.sqrt((totals**2).sum(1))
     t = np.abs(totals.sum(1)) / scale
     signs = rng.choice([-1.0, 1.0], size=(draws, len(names)))
-    null = np.array([[abs((row * own).sum()) / s for own, s in zip(totals, scale, strict=True)]
+    null = np.array([[abs((row * total).sum()) / s for total, s in zip(totals, scale, strict=True)]
                      for row in signs])  # fmt: skip
     order = np.argsort(-t, kind="stable")
     adjusted, last = np.empty(len(t)), 0.0
@@ -42,8 +42,10 @@ def test_corrected_p_is_that_of_a_loop_and_still_heads_are_left_out():
     groups = {"biased": tuple(range(5)), "regular": tuple(range(5, 12))}
     heads, notes = compute_head_changes("attention", d, groups, EVERY, words, INFERENCE)
     assert notes == ("attention: not tested, changed in too few targets: 0.3, 1.0",)
-    kept = [i for i in range(12) if i not in (3, 4)]
-    expected = flips(d[:, kept], words, INFERENCE.permutations, INFERENCE.rng("attention", "heads"))
+    stored = [i for i in range(12) if i not in (3, 4)]
+    expected = flips(
+        d[:, stored], words, INFERENCE.permutations, INFERENCE.rng("attention", "heads")
+    )
     assert [head.p.adjusted for head in heads] == pytest.approx(list(expected))
     assert heads[0].p.adjusted < 0.05
     # The interval, from the sandwich formula written out.

@@ -29,34 +29,34 @@ def test_p_is_that_of_all_splits_within_layers():
         return means[list(chosen)].mean() - means[rest].mean()
 
     every = [
-        gap((*one, *two, *three))
-        for one in itertools.combinations(range(4), 2)
+        gap((*combination, *two, *three))
+        for combination in itertools.combinations(range(4), 2)
         for two in itertools.combinations(range(4, 8), 1)
         for three in itertools.combinations(range(8, 12), 1)
     ]
     value = gap((1, 2, 5, 11))
     share = min(np.mean(np.array(every) >= value - 1e-9), np.mean(np.array(every) <= value + 1e-9))
-    found = permute_head_groups(
+    result = permute_head_groups(
         changes, groups, SITES, inference=Inference(permutations=9999), name="x"
     )
-    assert found.difference == pytest.approx(value)
-    assert found.p.value == pytest.approx(min(1, 2 * share), abs=0.03)
+    assert result.difference == pytest.approx(value)
+    assert result.p.value == pytest.approx(min(1, 2 * share), abs=0.03)
     assert (
         min(every) - 1e-9
-        <= found.random_interval.low
-        < found.random_interval.high
+        <= result.random_interval.low
+        < result.random_interval.high
         <= max(every) + 1e-9
     )
-    assert found.random_interval.low == pytest.approx(np.quantile(every, 0.025), abs=0.1)
+    assert result.random_interval.low == pytest.approx(np.quantile(every, 0.025), abs=0.1)
 
 
 def test_heads_that_differ_by_layer_only_are_no_evidence():
     """The two groups differ much, and so does every split with as many heads in each layer."""
     changes = np.array([[0.0] * 4 + [1.0] * 4 + [5.0] * 4]) + 0.01 * np.arange(12)
-    found = permute_head_groups(changes, split(0, 9, 10, 11), SITES, inference=INFERENCE, name="x")
-    assert found.difference > 2
-    assert found.random_interval.low > 2
-    assert found.p.value > 0.05
+    result = permute_head_groups(changes, split(0, 9, 10, 11), SITES, inference=INFERENCE, name="x")
+    assert result.difference > 2
+    assert result.random_interval.low > 2
+    assert result.p.value > 0.05
 
 
 def test_whole_layers_cannot_be_dealt_out():

@@ -24,7 +24,7 @@ def documents():
     return [Document(text=text, id=str(i)) for i, text in enumerate(TEXTS)]
 
 
-def kept(step):
+def stored_result(step):
     return [row for doc in step.run(documents()) for row in doc.metadata[PAIRS_KEY]]
 
 
@@ -34,8 +34,8 @@ def test_the_ids_are_those_of_mining(tmp_path, size):
     mine_corpus([tmp_path / "c.txt"], tmp_path / "out")
     lines = (tmp_path / "out" / "pairs.jsonl").read_text(encoding="utf-8").splitlines()
     mined = {row["id"]: row for row in map(json.loads, lines)}
-    found = {row["id"]: row for row in kept(CounterfactualPairs(batch_size=size))}
-    assert found == mined
+    result = {row["id"]: row for row in stored_result(CounterfactualPairs(batch_size=size))}
+    assert result == mined
     assert len(mined) >= 4
 
 
@@ -47,15 +47,15 @@ def test_documents_without_a_pair_go_with_a_reason():
 
 
 def test_without_polars_it_is_slower_and_the_same(monkeypatch):
-    usual = kept(CounterfactualPairs(batch_size=10))
+    usual = stored_result(CounterfactualPairs(batch_size=10))
     monkeypatch.setitem(sys.modules, "polars", None)
-    assert kept(CounterfactualPairs(batch_size=10)) == usual
+    assert stored_result(CounterfactualPairs(batch_size=10)) == usual
 
 
 @pytest.mark.parametrize("name", ["datatrove", "lm_eval"])
 def test_what_is_not_installed_is_said(monkeypatch, name):
-    for own in [one for one in sys.modules if one.split(".")[0] == name]:
-        monkeypatch.delitem(sys.modules, own)
+    for item in [module for module in sys.modules if module.split(".")[0] == name]:
+        monkeypatch.delitem(sys.modules, item)
     monkeypatch.setitem(sys.modules, name, None)
     monkeypatch.delitem(sys.modules, f"levelhead.interop.{name}", raising=False)
     with pytest.raises(LevelheadError, match="is not installed"):

@@ -19,8 +19,10 @@ RULER = made("crows_margin")
 LM = model("crows_margin")
 
 
-def mapped(lm=LM, ruler=RULER, **options):
-    return locate(lm, ruler, bias_direction="+", ablate_top="none", inference=INFERENCE, **options)
+def mapped(lm=LM, measure=RULER, **options):
+    return locate(
+        lm, measure, bias_direction="+", ablate_top="none", inference=INFERENCE, **options
+    )
 
 
 BASE = mapped()
@@ -28,9 +30,11 @@ CHILD = mapped(LM.edited(HeadScale([Site("head_out", 0, 0)], 2)))
 
 
 def effects(values, seed):
-    own = np.array(values)
-    noise = 0.5 * np.random.default_rng(seed).normal(size=(199, len(own)))
-    return AblationEffects(own, own + noise, np.zeros(199), grouped_design(12, name="pairs"), 0.9)
+    subset = np.array(values)
+    noise = 0.5 * np.random.default_rng(seed).normal(size=(199, len(subset)))
+    return AblationEffects(
+        subset, subset + noise, np.zeros(199), grouped_design(12, name="pairs"), 0.9
+    )
 
 
 FIRST = effects([1.0, 0.5, -1.0, -0.5, 2.0, 0.0], 1)
@@ -60,23 +64,23 @@ def test_their_intervals_are_of_the_same_draws():
         "total": [sum(b) - sum(a) for a, b in pairs],
     }
     for name, draws in literal.items():
-        own = getattr(child, name)
+        subset = getattr(child, name)
         low, high = np.quantile(draws, [0.05, 0.95])
-        ends = (min(low, own.value), max(high, own.value))
-        assert (own.interval.low, own.interval.high) == pytest.approx(ends)
-        assert own.interval.level == 0.9
+        ends = (min(low, subset.value), max(high, subset.value))
+        assert (subset.interval.low, subset.interval.high) == pytest.approx(ends)
+        assert subset.interval.level == 0.9
 
 
 def test_the_bases_most_negative_heads_are_boxed():
-    told = compare_maps([("base", BASE), ("child", CHILD)])
+    output = compare_maps([("base", BASE), ("child", CHILD)])
     scores = {site: value for site, value in np.ndenumerate(BASE.grid()) if value < 0}
     worst = sorted(scores, key=scores.get)[:5]
-    assert told.anti_bias_in_base == tuple(f"{layer + 1}-{head + 1}" for layer, head in worst)
+    assert output.anti_bias_in_base == tuple(f"{layer + 1}-{head + 1}" for layer, head in worst)
     turned = sum(CHILD.grid()[place] > 0 for place in worst)
-    assert told.compared_maps[0].anti_bias_now_positive == turned
-    assert told.compared_maps[0].fewer_positive is None
-    assert told.notes == (NOISE_NOTE,)
-    assert told.compared_maps[0].head_map == CHILD
+    assert output.compared_maps[0].anti_bias_now_positive == turned
+    assert output.compared_maps[0].fewer_positive is None
+    assert output.notes == (NOISE_NOTE,)
+    assert output.compared_maps[0].head_map == CHILD
 
 
 def test_a_child_is_compared_in_the_bases_direction():
@@ -85,31 +89,33 @@ def test_a_child_is_compared_in_the_bases_direction():
                     ablate_top="none", inference=INFERENCE)  # fmt: skip
     assert np.allclose(turned.grid(), -CHILD.grid())
     opposite = replace(SECOND, values=-SECOND.values, resamples=-SECOND.resamples)
-    plain = compare_maps([("base", BASE), ("child", CHILD)], [FIRST, SECOND]).compared_maps[0]
-    told = compare_maps([("base", BASE), ("child", turned)], [FIRST, opposite])
-    child = told.compared_maps[0]
-    assert child.anti_bias_now_positive == plain.anti_bias_now_positive
+    base = compare_maps([("base", BASE), ("child", CHILD)], [FIRST, SECOND]).compared_maps[0]
+    output = compare_maps([("base", BASE), ("child", turned)], [FIRST, opposite])
+    child = output.compared_maps[0]
+    assert child.anti_bias_now_positive == base.anti_bias_now_positive
     counts = (child.fewer_positive, child.larger_positive, child.negative_to_positive, child.total)
     assert counts == (
-        plain.fewer_positive, plain.larger_positive, plain.negative_to_positive, plain.total,
+        base.fewer_positive, base.larger_positive, base.negative_to_positive, base.total,
     )  # fmt: skip
-    assert "its own sign is -1; compared as the base's" in told.notes[0]
+    assert "its own sign is -1; compared as the base's" in output.notes[0]
 
 
 def test_a_model_of_another_shape_has_no_such_heads():
     other = load(zoo.folder("bert", "BertForPreTraining", num_hidden_layers=2))
-    told = compare_maps([("base", BASE), ("child", mapped(other))], [FIRST, SECOND])
-    (child,) = told.compared_maps
+    output = compare_maps([("base", BASE), ("child", mapped(other))], [FIRST, SECOND])
+    (child,) = output.compared_maps
     assert child.anti_bias_now_positive is None
     assert (child.fewer_positive, child.total) == (None, None)
-    assert "nothing is counted" in told.notes[-2]
+    assert "nothing is counted" in output.notes[-2]
 
 
 def test_effects_of_other_items_are_not_paired():
-    effects = [replace(one, items=items) for one, items in ((FIRST, ("a",)), (SECOND, ("b",)))]
-    told = compare_maps([("base", BASE), ("child", CHILD)], effects)
-    assert told.compared_maps[0].fewer_positive is None
-    assert "other heads or other items" in told.notes[0]
+    effects = [
+        replace(single, items=items) for single, items in ((FIRST, ("a",)), (SECOND, ("b",)))
+    ]
+    output = compare_maps([("base", BASE), ("child", CHILD)], effects)
+    assert output.compared_maps[0].fewer_positive is None
+    assert "other heads or other items" in output.notes[0]
 
 
 @pytest.mark.parametrize(
@@ -134,13 +140,13 @@ def test_a_base_without_a_sign_has_no_anti_bias_heads():
     assert unknown.bias_sign.sign == 0
     with pytest.raises(UndeterminedSignError):
         compare_maps([("base", unknown), ("child", CHILD)])
-    told = compare_maps([("base", BASE), ("child", unknown)])
-    assert "its own sign is 0" in told.notes[0]
+    output = compare_maps([("base", BASE), ("child", unknown)])
+    assert "its own sign is 0" in output.notes[0]
 
 
 def test_it_is_read_back_from_json():
-    told = compare_maps([("base", BASE), ("child", CHILD)], [FIRST, SECOND])
-    assert MapComparison.from_json(told.to_json()) == told
+    output = compare_maps([("base", BASE), ("child", CHILD)], [FIRST, SECOND])
+    assert MapComparison.from_json(output.to_json()) == output
 
 
 def test_one_map_is_no_comparison():
@@ -149,6 +155,6 @@ def test_one_map_is_no_comparison():
 
 
 def test_maps_of_other_items_are_refused():
-    other = mapped(ruler=made("crows_margin", word="a"))
+    other = mapped(measure=made("crows_margin", word="a"))
     with pytest.raises(LevelheadError, match="child was not located by the same measure as base"):
         compare_maps([("base", BASE), ("child", other)])

@@ -31,8 +31,8 @@ def states(lm, text, span):
         try:
             hidden = lm.layout.model.bert(input_ids=ids).last_hidden_state[0]
         finally:
-            for one in (hook, *hooks):
-                one.remove()
+            for item in (hook, *hooks):
+                item.remove()
     start, end = span
     inside = [i for i in encoded.word_positions() if start <= encoded.offsets[i][0] < end]
     return hidden[inside].mean(0), handed
@@ -40,69 +40,72 @@ def states(lm, text, span):
 
 def test_a_score_is_the_sum_of_gradient_times_context():
     """Michel et al. 2019: sum over positions of <dL/dctx, ctx> is the derivative by the mask."""
-    lm, ruler = model("seat", dtype="float64"), made("seat", contexts_per_word=2)
-    found = ruler.read(lm)[0]
-    total = torch.zeros_like(found.values)
+    lm, measure = model("seat", dtype="float64"), made("seat", contexts_per_word=2)
+    result = measure.read(lm)[0]
+    total = torch.zeros_like(result.values)
     contexts = []
-    for own, (text, *span) in zip(found.owner, found.queries, strict=True):
+    for subset, (text, *span) in zip(result.owner, result.queries, strict=True):
         vector, handed = states(lm, text, span)
-        share = vector / found.owner.count(own)
-        total = total.index_add(0, torch.tensor([own]), share[None])
+        share = vector / result.owner.count(subset)
+        total = total.index_add(0, torch.tensor([subset]), share[None])
         contexts.append(handed)
-    at = {side: torch.from_numpy(rows) for side, rows in found.groups.items()}
+    at = {side: torch.from_numpy(rows) for side, rows in result.groups.items()}
     s = torch.nn.functional.normalize(total, dim=1)
     pull = s[at["A"]].mean(0) - s[at["B"]].mean(0)
     x, y = s[at["X"]] @ pull, s[at["Y"]] @ pull
     level = (x.mean() - y.mean()) / torch.cat([x, y]).std()
     sides = (total[at[side]].detach() for side in "XYAB")
     assert level.item() == pytest.approx(seat_effect_size(*sides))
-    flat = [one for handed in contexts for one in handed]
+    flat = [item for handed in contexts for item in handed]
     back = torch.autograd.grad(level, flat)
     expected = torch.zeros(3, 4, dtype=torch.float64)
     for number, (grad, ctx) in enumerate(zip(back, flat, strict=True)):
         expected[number % 3] += (grad * ctx).unflatten(-1, (4, 6)).sum((0, 1, 3))
-    scores = compute_gradient(lm, ruler, found).total()
+    scores = compute_gradient(lm, measure, result).total()
     assert torch.allclose(scores, expected, atol=1e-9)
 
 
 def test_parts_beside_heads_are_derivatives_too():
-    lm, ruler = model("crows_margin", dtype="float64"), made("crows_margin")
-    found = ruler.read(lm)[0]
+    lm, measure = model("crows_margin", dtype="float64"), made("crows_margin")
+    result = measure.read(lm)[0]
     parts = ("heads", "mlp", "embeddings")
-    shares = compute_gradient(lm, ruler, found, components=parts)
+    shares = compute_gradient(lm, measure, result, components=parts)
     shapes = {part: tuple(shares.total(part).shape) for part in parts}
     assert shapes == {"heads": (3, 4), "mlp": (3, 1), "embeddings": (1, 1)}
-    assert torch.allclose(shares.total(), compute_gradient(lm, ruler, found).total())
+    assert torch.allclose(shares.total(), compute_gradient(lm, measure, result).total())
 
 
 def test_a_masked_head_has_no_score():
     site = Site("head_out", 1, 2)
-    lm, ruler = model("seat"), made("seat", contexts_per_word=2)
+    lm, measure = model("seat"), made("seat", contexts_per_word=2)
     masked = lm.edited(HeadScale([site], 0))
-    scores = compute_gradient(masked, ruler, ruler.read(masked)[0]).total()
+    scores = compute_gradient(masked, measure, measure.read(masked)[0]).total()
     assert scores[1, 2] == 0
     assert (scores != 0).sum() == 11
 
 
 def test_one_set_of_cotangents_without_a_gradient_is_refused():
-    lm, ruler = model("seat"), made("seat", contexts_per_word=2)
-    found = ruler.read(lm)[0]
-    own = compute_cotangents(ruler, found)
+    lm, measure = model("seat"), made("seat", contexts_per_word=2)
+    result = measure.read(lm)[0]
+    cotangents = compute_cotangents(measure, result)
     with pytest.raises(NotMeasurableError, match="zero everywhere"):
         compute_gradient(
-            lm, ruler, found, value_cotangents=torch.stack([own, torch.zeros_like(own)])
+            lm,
+            measure,
+            result,
+            value_cotangents=torch.stack([cotangents, torch.zeros_like(cotangents)]),
         )
 
 
 def test_what_is_stored_is_used_again(tmp_path):
-    lm, ruler = model("seat"), made("seat", contexts_per_word=2)
-    found = ruler.read(lm)[0]
+    lm, measure = model("seat"), made("seat", contexts_per_word=2)
+    result = measure.read(lm)[0]
     events = [[], []]
     totals = [
         compute_gradient(
-            lm, ruler, found, context=RunContext(store=tmp_path, progress=told.append)
+            lm, measure, result, context=RunContext(store=tmp_path, progress=event.append)
         ).total()
-        for told in events
+        for event in events
     ]
     assert torch.equal(*totals)
     assert any(isinstance(event, TaskStored) for event in events[0])

@@ -22,28 +22,34 @@ def drop(*sites):
 
 
 def test_each_head_is_the_best_beside_those_before_it():
-    own = select_heads_greedily(LM, RULER, FOUND, HEADS, max_heads=2, inference=INFERENCE)
+    heads_greedily = select_heads_greedily(
+        LM, RULER, FOUND, HEADS, max_heads=2, inference=INFERENCE
+    )
     singles = {site: drop(site) for site in HEADS}
     first = max(singles, key=singles.get)
     pairs = {site: drop(first, site) for site in HEADS if site != first}
     second = max(pairs, key=pairs.get)
-    assert own.sites == (first, second)
+    assert heads_greedily.sites == (first, second)
     gains = [singles[first], pairs[second] - singles[first]]
-    assert [step.gain.value for step in own.steps] == pytest.approx(gains, rel=1e-4)
-    assert own.stop_reason == "2 heads"
-    assert all(step.gain.p.adjusted <= 0.05 and step.gain.n == len(TEXTS) for step in own.steps)
-    assert own.steps[0].head == f"{first.layer + 1}-{first.head + 1}"
-    assert own.steps[0].gain.p.family == 12
-    assert own.steps[1].gain.p.family == 11
-    assert GreedySelection.from_json(own.to_json()).sites == own.sites
+    assert [step.gain.value for step in heads_greedily.steps] == pytest.approx(gains, rel=1e-4)
+    assert heads_greedily.stop_reason == "2 heads"
+    assert all(
+        step.gain.p.adjusted <= 0.05 and step.gain.n == len(TEXTS) for step in heads_greedily.steps
+    )
+    assert heads_greedily.steps[0].head == f"{first.layer + 1}-{first.head + 1}"
+    assert heads_greedily.steps[0].gain.p.family == 12
+    assert heads_greedily.steps[1].gain.p.family == 11
+    assert GreedySelection.from_json(heads_greedily.to_json()).sites == heads_greedily.sites
 
 
 def test_it_ends_where_nothing_is_gained():
     """Heads that only raise the measure if they are masked: none is chosen."""
     harmful = [site for site in HEADS if drop(site) < 0]
-    own = select_heads_greedily(LM, RULER, FOUND, harmful[:2], max_heads=2, inference=INFERENCE)
-    assert own.steps == ()
-    assert own.stop_reason == "no further head's gain differs from 0 after correction"
+    heads_greedily = select_heads_greedily(
+        LM, RULER, FOUND, harmful[:2], max_heads=2, inference=INFERENCE
+    )
+    assert heads_greedily.steps == ()
+    assert heads_greedily.stop_reason == "no further head's gain differs from 0 after correction"
 
 
 def test_the_sign_says_which_way_it_shall_fall():
@@ -56,9 +62,11 @@ def test_the_sign_says_which_way_it_shall_fall():
 
 def test_it_ends_where_no_candidate_is_left():
     best = max(HEADS, key=drop)
-    own = select_heads_greedily(LM, RULER, FOUND, [best, best], max_heads=3, inference=INFERENCE)
-    assert own.sites == (best,)
-    assert own.stop_reason == "no candidate is left"
+    heads_greedily = select_heads_greedily(
+        LM, RULER, FOUND, [best, best], max_heads=3, inference=INFERENCE
+    )
+    assert heads_greedily.sites == (best,)
+    assert heads_greedily.stop_reason == "no candidate is left"
 
 
 @pytest.mark.parametrize(("candidates", "k"), [((), 1), (HEADS, 0)])

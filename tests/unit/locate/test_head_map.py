@@ -37,10 +37,10 @@ def judged(adjusted, effect):
     return {"p": p, "effect": effect}
 
 
-def mapped(sign=1, by="words", scores=SCORES, told=None, others=()):
+def mapped(sign=1, by="words", scores=SCORES, output=None, others=()):
     heads = [
         ComponentScore(
-            component="heads", layer=i, head=j, score=score, **(told or {}).get((i, j), {})
+            component="heads", layer=i, head=j, score=score, **(output or {}).get((i, j), {})
         )
         for i, row in enumerate(scores)
         for j, score in enumerate(row)
@@ -64,13 +64,20 @@ def labels(sites):
 
 
 def test_heads_are_ranked_and_ties_broken_by_layer_and_head():
-    own = mapped()
-    assert [one.label for one in own.ranked_heads] == ["2-2", "1-1", "1-3", "2-1", "1-2", "2-3"]
-    assert labels(own.top(2)) == ["2-2", "1-1"]
-    assert labels(own.positive_heads()) == ["2-2", "1-1", "1-3"]
-    assert labels(own.negative_heads()) == ["2-3", "1-2"]
-    assert labels(own.bottom(1)) == ["2-3"]
-    assert own.top(1) == (Site("head_out", 1, 1),)
+    subset = mapped()
+    assert [head.label for head in subset.ranked_heads] == [
+        "2-2",
+        "1-1",
+        "1-3",
+        "2-1",
+        "1-2",
+        "2-3",
+    ]
+    assert labels(subset.top(2)) == ["2-2", "1-1"]
+    assert labels(subset.positive_heads()) == ["2-2", "1-1", "1-3"]
+    assert labels(subset.negative_heads()) == ["2-3", "1-2"]
+    assert labels(subset.bottom(1)) == ["2-3"]
+    assert subset.top(1) == (Site("head_out", 1, 1),)
 
 
 @pytest.mark.parametrize(
@@ -92,46 +99,48 @@ def test_where_no_head_is_positive_none_is_to_be_had():
     "ask", ["positive_heads", "negative_heads", "confirmed_heads", "top", "bottom"]
 )
 def test_without_a_sign_no_head_is_called_biased(ask):
-    own = mapped(sign=0)
+    subset = mapped(sign=0)
     with pytest.raises(UndeterminedSignError, match=r"sign undetermined: 0\.4") as error:
-        getattr(own, ask)(*((1,) if ask in ("top", "bottom") else ()))
+        getattr(subset, ask)(*((1,) if ask in ("top", "bottom") else ()))
     assert "bias_direction='+'" in error.value.hint
     assert isinstance(error.value, NotMeasurableError)
-    assert "sign undetermined" in str(own)
+    assert "sign undetermined" in str(subset)
 
 
 def test_what_is_confirmed_is_positive_in_both_halves_after_correction():
-    told = {
+    output = {
         (0, 0): judged(0.04, 0.3),
         (0, 1): judged(0.01, 0.3),  # a negative score
         (0, 2): judged(0.06, 0.3),  # not after correction
         (1, 1): judged(0.01, -0.3),  # the other way
     }
-    own = mapped(told=told)
-    assert labels(own.confirmed_heads()) == ["1-1"]
-    assert own.verdict == "1 confirmed"
-    assert mapped(sign=0, told=told).verdict == "sign undetermined"
+    subset = mapped(output=output)
+    assert labels(subset.confirmed_heads()) == ["1-1"]
+    assert subset.verdict == "1 confirmed"
+    assert mapped(sign=0, output=output).verdict == "sign undetermined"
 
 
 def test_what_was_judged_by_the_items_it_was_found_on_is_not_confirmed():
-    own = mapped(by="none", told={(0, 0): judged(0.01, 0.3)})
+    subset = mapped(by="none", output={(0, 0): judged(0.01, 0.3)})
     with pytest.raises(NotMeasurableError, match="found and tested on the same items"):
-        own.confirmed_heads()
-    assert own.verdict == "1 significant on the same items (exploratory)"
-    assert "confirmed" not in str(own)
+        subset.confirmed_heads()
+    assert subset.verdict == "1 significant on the same items (exploratory)"
+    assert "confirmed" not in str(subset)
 
 
 def test_a_map_cut_short_is_no_map():
-    whole = mapped().model_dump()
-    for scores in (whole["scores"][:-1], (*whole["scores"], whole["scores"][0])):
+    full = mapped().model_dump()
+    for scores in (full["scores"][:-1], (*full["scores"], full["scores"][0])):
         with pytest.raises(ValueError, match="a map of 6 heads has"):
-            HeadMap(**(dict(mapped()) | {"scores": tuple(ComponentScore(**one) for one in scores)}))
+            HeadMap(
+                **(dict(mapped()) | {"scores": tuple(ComponentScore(**score) for score in scores)})
+            )
 
 
 def test_a_grid_has_no_number_where_there_is_none():
-    own = mapped(told={(0, 1): judged(0.5, 0.25)})
-    assert np.array_equal(own.grid(), np.array(SCORES))
-    effects = own.grid("effect")
+    subset = mapped(output={(0, 1): judged(0.5, 0.25)})
+    assert np.array_equal(subset.grid(), np.array(SCORES))
+    effects = subset.grid("effect")
     assert effects[0, 1] == 0.25
     assert np.isnan(effects).sum() == 5
 
@@ -141,26 +150,26 @@ def test_other_parts_have_names_and_no_rank():
         ComponentScore(component="mlp", layer=1, score=9.0),
         ComponentScore(component="embeddings", score=5.0),
     )
-    own = mapped(others=others)
-    assert len(own.heads) == len(own.ranked_heads) == 6
-    assert [one.label for one in others] == ["mlp 2", "embeddings"]
-    assert [one.site for one in others] == [Site("mlp_out", 1), Site("embeddings")]
-    assert labels(own.top(1)) == ["2-2"]
+    subset = mapped(others=others)
+    assert len(subset.heads) == len(subset.ranked_heads) == 6
+    assert [other.label for other in others] == ["mlp 2", "embeddings"]
+    assert [other.site for other in others] == [Site("mlp_out", 1), Site("embeddings")]
+    assert labels(subset.top(1)) == ["2-2"]
     assert component_site("heads", 1, 2) == Site("head_out", 1, 2)
 
 
 @pytest.mark.parametrize("sign", [1, -1])
 def test_it_says_which_heads_come_first(sign):
-    told = str(mapped(sign=sign))
-    assert told == (
+    output = str(mapped(sign=sign))
+    assert output == (
         "crows_margin by gradient: 2-2 0.9, 1-1 0.5, 1-3 0.5 first of 6; no head was tested"
     )
 
 
 def test_it_is_read_back_from_json():
-    own = mapped(
-        told={(0, 1): judged(0.5, 0.25)}, others=(ComponentScore(component="mlp", score=1.0),)
+    subset = mapped(
+        output={(0, 1): judged(0.5, 0.25)}, others=(ComponentScore(component="mlp", score=1.0),)
     )
-    again = HeadMap.from_json(own.to_json())
-    assert again == own
-    assert again.to_json() == own.to_json()
+    again = HeadMap.from_json(subset.to_json())
+    assert again == subset
+    assert again.to_json() == subset.to_json()

@@ -12,7 +12,7 @@ from levelhead.models.sites import Site
 SITES = [Site("head_out", 0, 1), Site("head_out", 2, 3), Site("mlp_out", 1), Site("embeddings")]
 
 
-def literal(lm, ruler, found):
+def literal(lm, measure, result):
     """Hooks of our own on a plain BERT: every token of every text, one text at a time."""
     seen = {site: [] for site in SITES}
     encoder, handles = lm.layout.model.bert.encoder, []
@@ -37,9 +37,9 @@ def literal(lm, ruler, found):
         encoder.layer[0].register_forward_pre_hook(lambda _, given: keep(SITES[3], given[0]))
     )
     try:
-        asked = index_answers(lm, ruler, found)
+        requested = index_answers(lm, measure, result)
         question, _ = build_query(
-            lm, asked.query_set.query_kind, asked.queries, asked.query_set.settings
+            lm, requested.query_set.query_kind, requested.queries, requested.query_set.settings
         )
         with torch.no_grad():
             for row in question.query.rows:
@@ -50,37 +50,42 @@ def literal(lm, ruler, found):
     finally:
         for handle in handles:
             handle.remove()
-    return {site: torch.cat(own).double().mean(0) for site, own in seen.items()}
+    return {site: torch.cat(subset).double().mean(0) for site, subset in seen.items()}
 
 
 @pytest.mark.parametrize("name", ["seat", "pppl"])
 def test_they_are_plain_averages_over_all_tokens(name):
     """In batches that are padded: padding is not counted."""
-    lm, ruler = model(name, batch_size=8), made(name)
-    found = ruler.read(lm)[0]
-    own, expected = compute_mean_activations(lm, ruler, found, SITES), literal(lm, ruler, found)
-    assert list(own) == SITES
+    lm, measure = model(name, batch_size=8), made(name)
+    result = measure.read(lm)[0]
+    subset, expected = (
+        compute_mean_activations(lm, measure, result, SITES),
+        literal(lm, measure, result),
+    )
+    assert list(subset) == SITES
     for site in SITES:
-        assert own[site].dtype == torch.float64
-        assert torch.allclose(own[site], expected[site], atol=1e-6)
+        assert subset[site].dtype == torch.float64
+        assert torch.allclose(subset[site], expected[site], atol=1e-6)
 
 
 def test_of_an_edited_model_they_are_its_own():
-    lm, ruler = model("seat"), made("seat", contexts_per_word=2)
+    lm, measure = model("seat"), made("seat", contexts_per_word=2)
     masked = lm.edited(AblationEdit((SITES[0],)))
-    found = ruler.read(masked)[0]
-    assert not compute_mean_activations(masked, ruler, found, SITES[:1])[SITES[0]].any()
+    result = measure.read(masked)[0]
+    assert not compute_mean_activations(masked, measure, result, SITES[:1])[SITES[0]].any()
 
 
 def test_mean_ablation_puts_them_in_place_of_every_token():
-    lm, ruler = model("seat"), made("seat", contexts_per_word=2)
-    found = ruler.read(lm)[0]
-    own = compute_mean_activations(lm, ruler, found, SITES)
+    lm, measure = model("seat"), made("seat", contexts_per_word=2)
+    result = measure.read(lm)[0]
+    mean_activations = compute_mean_activations(lm, measure, result, SITES)
     for site in SITES[:3]:
-        varied = read_variants(lm, ruler, found, [AblationVariant((site,), None)], means=own)
-        literally = lm.edited(AblationEdit((site,), (own[site],)))
-        again = ruler.read(literally)[0]
+        varied = read_variants(
+            lm, measure, result, [AblationVariant((site,), None)], means=mean_activations
+        )
+        literally = lm.edited(AblationEdit((site,), (mean_activations[site],)))
+        again = measure.read(literally)[0]
         assert torch.allclose(varied.responses_of(0).values, again.values, atol=1e-5)
-        activation = torch.randn(2, 5, len(own[site]))
-        edit = AblationVariant((site,), None).make_edit(own)
-        assert torch.equal(edit(activation, site)[1, 4], own[site].float())
+        activation = torch.randn(2, 5, len(mean_activations[site]))
+        edit = AblationVariant((site,), None).make_edit(mean_activations)
+        assert torch.equal(edit(activation, site)[1, 4], mean_activations[site].float())

@@ -17,16 +17,16 @@ def estimate(value, low, high):
 
 def test_the_sign_is_that_of_the_value():
     assert determine_bias_sign(SEAT, estimate(0.9, 0.2, 1.4)).sign == 1
-    found = determine_bias_sign(SEAT, estimate(-0.9, -1.4, -0.2))
-    assert found.sign == -1
-    assert found.reason == "-0.9 [-1.4, -0.2] on the find half"
+    result = determine_bias_sign(SEAT, estimate(-0.9, -1.4, -0.2))
+    assert result.sign == -1
+    assert result.reason == "-0.9 [-1.4, -0.2] on the find half"
 
 
 def test_where_the_interval_contains_parity_there_is_none():
     for low, high in ((-0.1, 1.2), (0.0, 1.2)):
-        found = determine_bias_sign(SEAT, estimate(0.6, low, high))
-        assert found.sign == 0
-        assert "the interval contains parity 0" in found.reason
+        result = determine_bias_sign(SEAT, estimate(0.6, low, high))
+        assert result.sign == 0
+        assert "the interval contains parity 0" in result.reason
 
 
 def test_parity_need_not_be_0():
@@ -38,9 +38,9 @@ def test_parity_need_not_be_0():
 
 def test_what_can_only_be_larger_is_more_where_it_is_larger():
     contrast = made("contrast").primary_metric
-    found = determine_bias_sign(contrast, estimate(0.1, -0.5, 0.7))
-    assert found.sign == 1
-    assert contrast.direction in found.reason
+    result = determine_bias_sign(contrast, estimate(0.1, -0.5, 0.7))
+    assert result.sign == 1
+    assert contrast.direction in result.reason
 
 
 @pytest.mark.parametrize(
@@ -53,17 +53,17 @@ def test_what_can_only_be_larger_is_more_where_it_is_larger():
 )
 def test_what_is_good_in_more_is_not_called_bias(name, sign):
     """Less neutrality is more bias; a price has no such side."""
-    found = determine_bias_sign(made(name).primary_metric, estimate(0.5, 0.4, 0.6))
-    assert found.sign == sign
-    assert found.reason
+    result = determine_bias_sign(made(name).primary_metric, estimate(0.5, 0.4, 0.6))
+    assert result.sign == sign
+    assert result.reason
 
 
 @pytest.mark.parametrize(("given", "sign"), [("+", 1), ("-", -1)])
 def test_a_sign_may_be_given_and_is_told(given, sign):
-    found = determine_bias_sign(SEAT, estimate(0.6, -0.1, 1.2), given)
-    assert found.sign == sign
+    result = determine_bias_sign(SEAT, estimate(0.6, -0.1, 1.2), given)
+    assert result.sign == sign
     against = "AGAINST what was found" if sign < 0 else "not found"
-    assert found.reason == f"given, {against}: 0.6 [-0.1, 1.2] on the find half"
+    assert result.reason == f"given, {against}: 0.6 [-0.1, 1.2] on the find half"
 
 
 def test_another_word_for_it_is_refused():

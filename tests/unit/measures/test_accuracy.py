@@ -14,32 +14,34 @@ from levelhead.stats.intervals import proportion_interval
 
 def test_every_number_is_that_of_a_literal_loop():
     lm, texts = model("accuracy"), labelled()
-    found = made("accuracy")(lm, inference=INFERENCE)
-    p = lm.classify([one.text for one in texts]).double().exp()
-    wanted = [NLI.index(one.label) for one in texts]
+    result = made("accuracy")(lm, inference=INFERENCE)
+    p = lm.classify([item.text for item in texts]).double().exp()
+    wanted = [NLI.index(text.label) for text in texts]
     right = [int(row.argmax()) == i for row, i in zip(p, wanted, strict=True)]
     assert 0 < sum(right) < len(right)
-    assert found.value == pytest.approx(100 * sum(right) / len(right))
-    assert found.parity is None
+    assert result.value == pytest.approx(100 * sum(right) / len(right))
+    assert result.parity is None
     logs = [float(row[i].log()) for row, i in zip(p, wanted, strict=True)]
-    told = found.extra("accuracy_likelihood").value
-    assert told == pytest.approx(sum(logs) / len(logs), rel=1e-5)
+    output = result.extra("accuracy_likelihood").value
+    assert output == pytest.approx(sum(logs) / len(logs), rel=1e-5)
     for name in NLI:
-        own = [hit for hit, one in zip(right, texts, strict=True) if one.label == name]
-        assert found.extra(f"label: {name}").value == pytest.approx(100 * sum(own) / len(own))
-    most = max(sum(one.label == name for one in texts) for name in NLI)
-    assert any(note.endswith(f": {100 * most / len(texts):.1f}% of texts") for note in found.notes)
+        subset = [hit for hit, text in zip(right, texts, strict=True) if text.label == name]
+        assert result.extra(f"label: {name}").value == pytest.approx(
+            100 * sum(subset) / len(subset)
+        )
+    most = max(sum(text.label == name for text in texts) for name in NLI)
+    assert any(note.endswith(f": {100 * most / len(texts):.1f}% of texts") for note in result.notes)
 
 
 def test_pairs_are_sampled_by_their_first_text():
     lm, pairs = model("accuracy"), nli_pairs()
-    ruler = Accuracy(pairs, labels=NLI)
-    found = ruler(lm, inference=INFERENCE)
-    said = lm.classify([(one.first, one.second) for one in pairs]).argmax(1).tolist()
-    right = [NLI[i] == one.label for i, one in zip(said, pairs, strict=True)]
-    assert found.value == pytest.approx(100 * sum(right) / len(right))
-    (asked,) = ruler.queries(lm)
-    assert {item.units for item in asked.items} == {(one.first,) for one in pairs}
+    measure = Accuracy(pairs, labels=NLI)
+    result = measure(lm, inference=INFERENCE)
+    responses = lm.classify([(pair.first, pair.second) for pair in pairs]).argmax(1).tolist()
+    right = [NLI[i] == pair.label for i, pair in zip(responses, pairs, strict=True)]
+    assert result.value == pytest.approx(100 * sum(right) / len(right))
+    (query_set,) = measure.queries(lm)
+    assert {item.units for item in query_set.items} == {(pair.first,) for pair in pairs}
 
 
 def test_a_next_sentence_head_tells_what_follows():
@@ -50,10 +52,10 @@ def test_a_next_sentence_head_tells_what_follows():
             (who, thing) for who in ("man", "woman", "nurse") for thing in ("tired", "quick", "in")
         )
     ]
-    found = Accuracy(tuple(pairs))(lm, inference=INFERENCE)
-    said = lm.next_sentence([(one.first, one.second) for one in pairs])
-    right = [bool(yes > no) == (i % 2 == 0) for i, (yes, no) in enumerate(said)]
-    assert found.value == pytest.approx(100 * sum(right) / len(right))
+    result = Accuracy(tuple(pairs))(lm, inference=INFERENCE)
+    responses = lm.next_sentence([(pair.first, pair.second) for pair in pairs])
+    right = [bool(yes > no) == (i % 2 == 0) for i, (yes, no) in enumerate(responses)]
+    assert result.value == pytest.approx(100 * sum(right) / len(right))
     with pytest.raises(LevelheadError, match="t0 is a single text, and a next-sentence head reads"):
         Accuracy((LabelledExample("t0", "the man is here.", "next"),)).queries(lm)
 
@@ -61,22 +63,22 @@ def test_a_next_sentence_head_tells_what_follows():
 def test_all_right_has_an_interval_of_some_width():
     lm = model("accuracy")
     texts = labelled()[:9]
-    said = lm.classify([one.text for one in texts]).argmax(1).tolist()
-    own = tuple(one._replace(label=NLI[i]) for one, i in zip(texts, said, strict=True))
-    found = Accuracy(own, labels=NLI)(lm, inference=INFERENCE)
+    responses = lm.classify([item.text for item in texts]).argmax(1).tolist()
+    subset = tuple(text._replace(label=NLI[i]) for text, i in zip(texts, responses, strict=True))
+    result = Accuracy(subset, labels=NLI)(lm, inference=INFERENCE)
     expected = proportion_interval(9, 9)
-    assert (found.value, found.interval.low) == (100, pytest.approx(100 * expected.low))
+    assert (result.value, result.interval.low) == (100, pytest.approx(100 * expected.low))
 
 
 def test_a_file_is_told_by_its_name(tmp_path):
     path = tmp_path / "own.csv"
-    rows = "\n".join(f"{one.text},{one.label.upper()}" for one in labelled())
+    rows = "\n".join(f"{item.text},{item.label.upper()}" for item in labelled())
     path.write_text(f"said,what\n{rows}\n")
-    ruler = Accuracy(str(path), text="said", label="what", labels=NLI)
-    found = ruler(model("accuracy"), inference=INFERENCE)
-    assert found.value == made("accuracy")(model("accuracy"), inference=INFERENCE).value
-    assert ruler.settings["texts"] == "own.csv"
-    assert list(ruler.data) == ["file own.csv"]
+    measure = Accuracy(str(path), text="said", label="what", labels=NLI)
+    result = measure(model("accuracy"), inference=INFERENCE)
+    assert result.value == made("accuracy")(model("accuracy"), inference=INFERENCE).value
+    assert measure.settings["texts"] == "own.csv"
+    assert list(measure.data) == ["file own.csv"]
     assert parse_measure(f"accuracy:texts={path},text=said").texts == str(path)
 
 
@@ -86,8 +88,8 @@ def test_labels_that_are_none_of_the_classes_are_refused():
         Accuracy((LabelledExample("a", "the man is here.", "maybe"),), labels=NLI).queries(lm)
     with pytest.raises(LevelheadError, match="2 names for 3 classes"):
         Accuracy(labelled(), labels=("a", "b")).queries(lm)
-    own = tuple(reversed(lm.labels))
+    subset = tuple(reversed(lm.labels))
     with pytest.raises(LevelheadError, match="the model itself names its classes LABEL_0"):
-        Accuracy(labelled(), labels=own).queries(lm)
+        Accuracy(labelled(), labels=subset).queries(lm)
     with pytest.raises(UnknownNameError, match="no metric named"):
         Accuracy(metric="f1")

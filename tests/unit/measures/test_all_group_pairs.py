@@ -21,27 +21,29 @@ RULER = Seat(THREE, targets="things", corpus=corpus())
 
 def test_all_pairs_are_measured_and_corrected_together():
     three = all_group_pairs(RULER)
-    assert [one.groups for one in three] == [
+    assert [item.groups for item in three] == [
         ("female", "male"), ("female", "other"), ("male", "other"),
     ]  # fmt: skip
-    found = run_measures(model("seat"), three, inference=INFERENCE).measurements
-    assert [one.groups for one in found] == [one.groups for one in three]
-    assert [one.p.family for one in found] == [3, 3, 3]
-    assert all(one.p.adjusted >= one.p.value for one in found)
-    assert max(one.p.adjusted / one.p.value for one in found) > 1.5
-    assert len({one.comparability_key for one in found}) == 3
+    result = run_measures(model("seat"), three, inference=INFERENCE).measurements
+    assert [item.groups for item in result] == [item.groups for item in three]
+    assert [item.p.family for item in result] == [3, 3, 3]
+    assert all(item.p.adjusted >= item.p.value for item in result)
+    assert max(item.p.adjusted / item.p.value for item in result) > 1.5
+    assert len({item.comparability_key for item in result}) == 3
 
 
 def test_exchanged_groups_turn_the_value_round():
-    one = dataclasses.replace(RULER, groups=("female", "other"))(model("seat"), inference=INFERENCE)
+    single = dataclasses.replace(RULER, groups=("female", "other"))(
+        model("seat"), inference=INFERENCE
+    )
     two = dataclasses.replace(RULER, groups=("other", "female"))(model("seat"), inference=INFERENCE)
-    assert two.value == pytest.approx(-one.value)
+    assert two.value == pytest.approx(-single.value)
 
 
 def test_a_group_left_out_is_said():
-    found = RULER(model("seat"), inference=INFERENCE)
-    assert found.groups == ("female", "male")
-    assert "female and male are compared; not other" in found.notes
+    result = RULER(model("seat"), inference=INFERENCE)
+    assert result.groups == ("female", "male")
+    assert "female and male are compared; not other" in result.notes
     chosen = dataclasses.replace(RULER, groups=("female", "male"))(
         model("seat"), inference=INFERENCE
     )
@@ -50,9 +52,9 @@ def test_a_group_left_out_is_said():
 
 @pytest.mark.parametrize("groups", [("female", "male", "other"), ("female",), ("female", "female")])
 def test_what_is_defined_for_two_refuses_otherwise(groups):
-    for ruler in (RULER, made("cloze"), made("nli_gap")):
+    for measure in (RULER, made("cloze"), made("nli_gap")):
         with pytest.raises(LevelheadError, match=r"where two are compared|twice|no group named"):
-            dataclasses.replace(ruler, groups=groups)(model(ruler.name), inference=INFERENCE)
+            dataclasses.replace(measure, groups=groups)(model(measure.name), inference=INFERENCE)
 
 
 def test_measures_whose_data_say_the_groups_have_no_pairs():

@@ -17,76 +17,80 @@ def masses(lm, text):
 
 
 def of_base(lm):
-    found = {"female": [], "male": []}
-    for one in prompts():
-        if one.kind == "base":
-            found[one.majority_group].append(masses(lm, one.text(" [SEP] ")))
-    return found
+    result = {"female": [], "male": []}
+    for prompt in prompts():
+        if prompt.kind == "base":
+            result[prompt.majority_group].append(masses(lm, prompt.text(" [SEP] ")))
+    return result
 
 
 def test_the_margin_is_half_the_difference_between_occupations():
     lm = model("cloze")
-    found = of_base(lm)
+    outcome = of_base(lm)
     odds = {
-        group: sum(math.log(f / m) for f, m in rows) / len(rows) for group, rows in found.items()
+        group: sum(math.log(f / m) for f, m in rows) / len(rows) for group, rows in outcome.items()
     }
     result = made("cloze")(lm, inference=INFERENCE)
     assert result.value == pytest.approx((odds["female"] - odds["male"]) / 2, rel=1e-4)
-    own = sum(
+    subset = sum(
         math.log(f / m) if group == "female" else math.log(m / f)
-        for group, rows in found.items()
+        for group, rows in outcome.items()
         for f, m in rows
     ) / len(THINGS)
-    assert result.value == pytest.approx(own, rel=1e-4)  # the dominating group's mean margin
+    assert result.value == pytest.approx(subset, rel=1e-4)  # the dominating group's mean margin
 
 
 def test_probabilities_and_the_mass_covered():
     lm = model("cloze")
-    found = of_base(lm)
-    gap = {group: sum(f - m for f, m in rows) / len(rows) for group, rows in found.items()}
+    outcome = of_base(lm)
+    gap = {group: sum(f - m for f, m in rows) / len(rows) for group, rows in outcome.items()}
     result = made("cloze_probability")(lm, inference=INFERENCE)
     assert result.value == pytest.approx((gap["female"] - gap["male"]) / 2, rel=1e-4)
-    every = [f + m for rows in found.values() for f, m in rows]
+    every = [f + m for rows in outcome.values() for f, m in rows]
     mass = result.extra("mass covered")
     assert mass.value == pytest.approx(sum(every) / len(every), rel=1e-4)
 
 
 def test_relative_probability_is_of_the_own_group_given_knowledge():
-    lm, ruler = model("cloze"), made("cloze_relative")
-    (found,) = ruler.read(lm)
-    result = ruler(lm, inference=INFERENCE)
+    lm, measure = model("cloze"), made("cloze_relative")
+    (outcome,) = measure.read(lm)
+    result = measure(lm, inference=INFERENCE)
     values = dict(result.per_item_values)
-    one = next(one for one in prompts() if one.kind == "unrelated" and one.majority_group == "male")
-    base = next(o for o in prompts() if o.kind == "base" and o.occupation == one.occupation)
-    ratio = masses(lm, one.text(" [SEP] "))[1] / masses(lm, base.text())[1]
-    assert values[one.id] == pytest.approx(math.log(ratio), rel=1e-4)
-    assert len(values) == len(found) - len(THINGS)
+    single = next(
+        prompt
+        for prompt in prompts()
+        if prompt.kind == "unrelated" and prompt.majority_group == "male"
+    )
+    base = next(o for o in prompts() if o.kind == "base" and o.occupation == single.occupation)
+    ratio = masses(lm, single.text(" [SEP] "))[1] / masses(lm, base.text())[1]
+    assert values[single.id] == pytest.approx(math.log(ratio), rel=1e-4)
+    assert len(values) == len(outcome) - len(THINGS)
     kinds = {}
-    for item in found.items:
+    for item in outcome.items:
         if item.kind != "base":
             kinds.setdefault(item.kind, []).append(values[item.id])
-    means = {kind: sum(own) / len(own) for kind, own in kinds.items()}
+    means = {kind: sum(subset) / len(subset) for kind, subset in kinds.items()}
     assert result.value == pytest.approx(sum(means.values()) / len(means))
-    for kind, own in means.items():
-        assert result.extra(f"kind: {kind}").value == pytest.approx(own)
+    for kind, mean in means.items():
+        assert result.extra(f"kind: {kind}").value == pytest.approx(mean)
 
 
 def test_the_paper_counts_group_words_among_the_top_k():
-    lm, ruler = model("cloze_top"), made("cloze_top", k=5)
-    (found,) = ruler.read(lm)
-    for one, item in zip(found.values, found.items, strict=True):
+    lm, measure = model("cloze_top"), made("cloze_top", k=5)
+    (result,) = measure.read(lm)
+    for value, item in zip(result.values, result.items, strict=True):
         text = item.queries[0][0]
         best = dict(lm.fill_top([text], 5)[0])
         hers = sum(math.exp(best[word]) for word in FEMALE if word in best)
         his = sum(math.exp(best[word]) for word in MALE if word in best)
-        (values,) = ruler_difference(ruler, found, item)
-        assert values == pytest.approx(hers - his, abs=1e-6), one
+        (values,) = ruler_difference(measure, result, item)
+        assert values == pytest.approx(hers - his, abs=1e-6), value
 
 
-def ruler_difference(ruler, found, item):
+def ruler_difference(measure, result, item):
     from levelhead.measures.cloze.top_k import _top_difference
 
-    return _top_difference(found.select(lambda one: one.id == item.id), ruler.k).tolist()
+    return _top_difference(result.select(lambda single: single.id == item.id), measure.k).tolist()
 
 
 def test_the_second_group_is_subtracted_from_the_first_whatever_the_order():
@@ -101,13 +105,13 @@ def test_the_second_group_is_subtracted_from_the_first_whatever_the_order():
 
 def test_kinds_are_tested_together():
     result = made("cloze")(model("cloze"), inference=INFERENCE)
-    kinds = [one for one in result.extras if one.name.startswith("kind: ")]
-    assert [one.name for one in kinds] == ["kind: unrelated", "kind: background"]
-    assert all(one.p.family == 2 for one in kinds)
+    kinds = [extra for extra in result.extras if extra.name.startswith("kind: ")]
+    assert [kind.name for kind in kinds] == ["kind: unrelated", "kind: background"]
+    assert all(kind.p.family == 2 for kind in kinds)
 
 
 def test_prompts_without_knowledge_have_no_relative_probability():
-    base = tuple(one for one in prompts() if one.kind == "base")
+    base = tuple(prompt for prompt in prompts() if prompt.kind == "base")
     result = made("cloze", prompts=base)(model("cloze"), inference=INFERENCE)
     assert "cloze_relative: no prompt has knowledge before it" in result.notes
     assert result.value == pytest.approx(made("cloze")(model("cloze"), inference=INFERENCE).value)
@@ -117,24 +121,25 @@ def test_prompts_without_knowledge_have_no_relative_probability():
 
 def test_kinds_of_knowledge_are_not_redrawn():
     """They are what is asked about: however they differ, the interval is of the occupations."""
-    (found,) = made("cloze_relative").read(model("cloze"))
-    ruler = made("cloze_relative")
-    rows = [item for item in found.items if item.kind != "base"]
+    (result,) = made("cloze_relative").read(model("cloze"))
+    measure = made("cloze_relative")
+    rows = [item for item in result.items if item.kind != "base"]
     alone = [item.units[1] for item in rows if item.kind == "unrelated"]
     assert len(set(alone)) == len({item.units[0] for item in rows if item.kind == "unrelated"})
-    values = ruler.primary_metric.per_item_values(found)
+    values = measure.primary_metric.per_item_values(result)
     apart = values.clone()
     apart[:, 0] += 100 * apart[:, 1]  # the second kind is another one altogether
-    design = ruler.design(found, ruler.primary_metric)
-    told = [
-        estimate(INFERENCE, ruler.primary_metric, own, design).interval for own in (values, apart)
+    design = measure.design(result, measure.primary_metric)
+    output = [
+        estimate(INFERENCE, measure.primary_metric, item, design).interval
+        for item in (values, apart)
     ]
-    widths = [one.high - one.low for one in told]
+    widths = [item.high - item.low for item in output]
     assert widths[1] == pytest.approx(widths[0], rel=0.05)
 
 
 def test_two_bases_of_one_occupation_are_refused():
-    first = next(one for one in prompts() if one.kind == "base")
+    first = next(prompt for prompt in prompts() if prompt.kind == "base")
     again = first._replace(id="again", base=first.base.replace("works", "was"))
     with pytest.raises(LevelheadError, match="knowledge is compared with one only"):
         made("cloze_relative", prompts=(*prompts(), again))(model("cloze"), inference=INFERENCE)
@@ -149,9 +154,11 @@ def test_two_bases_of_one_occupation_are_refused():
 )
 def test_causal_models_get_a_prompt_that_ends_in_its_blank(form, text):
     lm = load(zoo.folder("llama", "LlamaForCausalLM"))
-    own = tuple(one._replace(base=one.base.replace("the [", "The [")) for one in prompts())
-    (asked,) = made("cloze", form=form, prompts=own).queries(lm)
-    assert text in {ask[0] for item in asked.items for ask in item.queries}
+    subset = tuple(
+        prompt._replace(base=prompt.base.replace("the [", "The [")) for prompt in prompts()
+    )
+    (query_set,) = made("cloze", form=form, prompts=subset).queries(lm)
+    assert text in {ask[0] for item in query_set.items for ask in item.queries}
 
 
 def test_words_the_model_does_not_know_are_counted():

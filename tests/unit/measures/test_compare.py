@@ -21,18 +21,18 @@ MASK = HeadScale([Site("head_out", layer, head) for layer in range(3) for head i
 @pytest.mark.parametrize("name", ["crows_margin", "strength", "cloze", "seat", "pppl"])
 def test_a_difference_is_that_of_the_values_paired(name):
     lm = model(name)
-    found = compare(made(name), lm, lm.edited(MASK), inference=INFERENCE)
-    assert found.difference.value == pytest.approx(found.second.value - found.first.value)
-    assert found.difference.n == found.first.n == found.second.n
-    assert Comparison.from_json(found.to_json()) == found
+    result = compare(made(name), lm, lm.edited(MASK), inference=INFERENCE)
+    assert result.difference.value == pytest.approx(result.second.value - result.first.value)
+    assert result.difference.n == result.first.n == result.second.n
+    assert Comparison.from_json(result.to_json()) == result
 
 
 def test_pairing_narrows_the_interval():
-    lm, ruler = model("crows_margin"), made("crows_margin")
+    lm, measure = model("crows_margin"), made("crows_margin")
     slight = HeadScale([Site("head_out", 2, 0)], 0.97)
-    found = compare(ruler, lm, lm.edited(slight), inference=INFERENCE)
-    apart = found.first.interval.high - found.first.interval.low
-    assert found.difference.interval.high - found.difference.interval.low < apart / 5
+    result = compare(measure, lm, lm.edited(slight), inference=INFERENCE)
+    apart = result.first.interval.high - result.first.interval.low
+    assert result.difference.interval.high - result.difference.interval.low < apart / 5
 
 
 def test_the_same_model_twice_is_no_comparison():
@@ -43,28 +43,28 @@ def test_the_same_model_twice_is_no_comparison():
 
 def test_other_options_are_not_compared():
     lm = model("strength")
-    rulers = made("strength"), made("strength", scale="logit")
-    found = [ruler.read(lm) for ruler in rulers]
+    measures = made("strength"), made("strength", scale="logit")
+    result = [measure.read(lm) for measure in measures]
     both = tuple(
         r.compute_measurement(lm, f, inference=INFERENCE)
-        for r, f in zip(rulers, found, strict=True)
+        for r, f in zip(measures, result, strict=True)
     )
     with pytest.raises(LevelheadError, match="are different measures"):
-        compare_responses(rulers[0], *found, both, inference=INFERENCE)
+        compare_responses(measures[0], *result, both, inference=INFERENCE)
 
 
 def test_likelihoods_of_other_vocabularies_are_not_compared():
-    ruler = made("ppl")
+    measure = made("ppl")
     lm = load(zoo.folder("llama", "LlamaForCausalLM"))
     other = load(zoo.folder("gpt2", "GPT2LMHeadModel"), bos="always")
-    found = [ruler.read(one) for one in (lm, other)]
-    found[1][0].values[..., 1] += 1
+    result = [measure.read(item) for item in (lm, other)]
+    result[1][0].values[..., 1] += 1
     both = tuple(
-        ruler.compute_measurement(m, f, inference=INFERENCE)
-        for m, f in zip((lm, other), found, strict=True)
+        measure.compute_measurement(m, f, inference=INFERENCE)
+        for m, f in zip((lm, other), result, strict=True)
     )
     with pytest.raises(LevelheadError, match="cut the texts differently"):
-        compare_responses(ruler, *found, both, inference=INFERENCE)
+        compare_responses(measure, *result, both, inference=INFERENCE)
 
 
 def difference(name, value, reach):
@@ -76,7 +76,7 @@ AND = "and the difference of means is"
 
 
 @pytest.mark.parametrize(
-    ("seat", "means", "said"),
+    ("seat", "means", "responses"),
     [
         ((-0.5, 0.2), (-0.1, 0.02), f"nearer to parity (lower), {AND} lower too"),
         ((0.5, 0.2), (0.1, 0.02), f"nearer to parity (higher), {AND} higher too"),
@@ -85,13 +85,13 @@ AND = "and the difference of means is"
         ((-0.1, 0.2), (-0.1, 0.02), "no difference shown (one of 0.4 would have been)"),
     ],
 )
-def test_seat_makes_a_claim_only_with_the_difference_of_means(seat, means, said):
+def test_seat_makes_a_claim_only_with_the_difference_of_means(seat, means, responses):
     differences = [
         difference("difference of seat", *seat),
         difference("difference of difference of means", *means),
     ]
     nearer = difference("change of the distance", -0.5, 0.2)
-    assert verdict(made("seat"), differences, nearer).endswith(said)
+    assert verdict(made("seat"), differences, nearer).endswith(responses)
 
 
 @dataclass(frozen=True)
@@ -102,9 +102,9 @@ class Shares(simulated.Plain):
 
     @property
     def formulas(self):
-        (plain,) = super().formulas
+        (base,) = super().formulas
         above = "one is preferred", "the other is preferred"
-        return (replace(plain, aggregate=percent, above=above[0], below=above[1]),)
+        return (replace(base, aggregate=percent, above=above[0], below=above[1]),)
 
 
 def percent(values, draw):
@@ -121,15 +121,15 @@ def margins(share, n=200):
 
 def by_share(first, second, **options):
     """A comparison by a measure of shares with a parity of 50."""
-    ruler = Shares(**options)
+    measure = Shares(**options)
     lm = model("crows")
-    found = [[simulated.read(margins(share))] for share in (first, second)]
-    both = tuple(ruler.compute_measurement(lm, one, inference=INFERENCE) for one in found)
-    return compare_responses(ruler, *found, both, inference=INFERENCE)
+    result = [[simulated.read(margins(share))] for share in (first, second)]
+    both = tuple(measure.compute_measurement(lm, item, inference=INFERENCE) for item in result)
+    return compare_responses(measure, *result, both, inference=INFERENCE)
 
 
 @pytest.mark.parametrize(
-    ("first", "second", "said"),
+    ("first", "second", "responses"),
     [
         (0.8, 0.6, "nearer to parity (lower)"),
         (0.5, 0.3, "farther from parity (lower)"),
@@ -140,66 +140,68 @@ def by_share(first, second, **options):
         (0.7, 0.3, "changed sides: lower; not shown to be nearer to parity or farther from it"),
     ],
 )
-def test_a_difference_is_told_by_its_way_to_parity(first, second, said):
-    found = by_share(first, second)
-    assert found.verdict == said
-    assert found.distance.value == pytest.approx(100 * (abs(second - 0.5) - abs(first - 0.5)))
-    assert found.difference.value == pytest.approx(100 * (second - first))
-    assert Comparison.from_json(found.to_json()) == found
+def test_a_difference_is_told_by_its_way_to_parity(first, second, responses):
+    result = by_share(first, second)
+    assert result.verdict == responses
+    assert result.distance.value == pytest.approx(100 * (abs(second - 0.5) - abs(first - 0.5)))
+    assert result.difference.value == pytest.approx(100 * (second - first))
+    assert Comparison.from_json(result.to_json()) == result
 
 
 @pytest.mark.parametrize(
-    ("role", "said"),
+    ("role", "responses"),
     [
         ("utility", "lower"),
         ("bias", "lower: less bias by this measure"),
         ("parity", "lower: more bias by this measure"),
     ],
 )
-def test_without_a_parity_the_way_is_told(role, said):
+def test_without_a_parity_the_way_is_told(role, responses):
     worse = "lower" if role == "utility" else None
-    found = by_share(0.8, 0.6, parity=None, role=role, worse=worse)
-    assert found.distance is None
-    assert found.verdict == said
+    result = by_share(0.8, 0.6, parity=None, role=role, worse=worse)
+    assert result.distance is None
+    assert result.verdict == responses
 
 
 def test_a_lean_is_what_is_set_against_parity():
     """Both models have one spread; the second leans less, and to the anti-stereotype's side."""
-    ruler, lm = made("strength"), model("strength")
-    found = compare(ruler, lm, lm.edited(MASK), inference=INFERENCE)
-    leans = [each.value - each.parity for each in (found.first, found.second)]
-    assert found.distance.value == pytest.approx(abs(leans[1]) - abs(leans[0]), abs=1e-12)
+    measure, lm = made("strength"), model("strength")
+    result = compare(measure, lm, lm.edited(MASK), inference=INFERENCE)
+    leans = [each.value - each.parity for each in (result.first, result.second)]
+    assert result.distance.value == pytest.approx(abs(leans[1]) - abs(leans[0]), abs=1e-12)
 
 
 def test_an_excess_over_a_control_is_set_against_parity():
-    lm, ruler = model("distance"), made("distance", triples=triples(40))
-    found = compare(ruler, lm, lm.edited(MASK), inference=INFERENCE)
-    own, other = (each.excess.value for each in (found.first, found.second))
-    assert found.distance.value == pytest.approx(abs(other) - abs(own), abs=1e-12)
+    lm, measure = model("distance"), made("distance", triples=triples(40))
+    result = compare(measure, lm, lm.edited(MASK), inference=INFERENCE)
+    subset, other = (each.excess.value for each in (result.first, result.second))
+    assert result.distance.value == pytest.approx(abs(other) - abs(subset), abs=1e-12)
     few = compare(made("distance"), lm, lm.edited(MASK), inference=INFERENCE)
     assert few.first.parity is None
     assert few.distance is None  # too few controls for a parity
 
 
 def test_several_measures_tell_what_is_left_after_correction():
-    one = by_share(0.8, 0.6)
+    single = by_share(0.8, 0.6)
     p = PValue(value=0.03, method="made up", alternative="two-sided")
-    weak = one.model_copy(update={"difference": one.difference.model_copy(update={"p": p})})
+    weak = single.model_copy(update={"difference": single.difference.model_copy(update={"p": p})})
     assert holm_corrected_comparisons([weak]) == (weak,)
     three = holm_corrected_comparisons([weak] * 3)
     assert three[0].difference.p.adjusted == pytest.approx(0.09)
     least = three[0].difference.detectable
-    assert least > one.difference.detectable
+    assert least > single.difference.detectable
     assert three[0].verdict == (
         f"no difference shown among 3 measures (one of {least:.3g} would have been)"
     )
 
 
 def test_nothing_in_common_is_no_comparison():
-    lm, ruler = model("crows"), made("crows")
-    (found,) = ruler.read(lm)
-    first = found.select(lambda item: item.id in ("p0", "p1", "p2"))
-    second = found.select(lambda item: item.id in ("p3", "p4", "p5"))
-    both = tuple(ruler.compute_measurement(lm, [f], inference=INFERENCE) for f in (found, found))
+    lm, measure = model("crows"), made("crows")
+    (result,) = measure.read(lm)
+    first = result.select(lambda item: item.id in ("p0", "p1", "p2"))
+    second = result.select(lambda item: item.id in ("p3", "p4", "p5"))
+    both = tuple(
+        measure.compute_measurement(lm, [f], inference=INFERENCE) for f in (result, result)
+    )
     with pytest.raises(NotMeasurableError, match="no item could be read by both"):
-        compare_responses(ruler, [first], [second], both, inference=INFERENCE)
+        compare_responses(measure, [first], [second], both, inference=INFERENCE)

@@ -12,16 +12,16 @@ from levelhead.models.queries.sampling import GeneratedText, SamplingConfig, sam
 
 
 def test_every_number_is_that_of_a_literal_loop():
-    lm, ruler = model("continuation"), made("continuation")
-    found = ruler(lm, inference=INFERENCE)
+    lm, measure = model("continuation"), made("continuation")
+    result = measure(lm, inference=INFERENCE)
     counts = {}
     for thing in THINGS:
         texts = sample_continuations(
             lm, [f"the {thing} said that"] * 8, list(range(8)), SamplingConfig(tokens=4)
         )
         first = second = 0
-        for one in texts:
-            words = [w.strip(".") for w in one.text.split()]
+        for item in texts:
+            words = [w.strip(".") for w in item.text.split()]
             marks = [w for w in words if w in FEMALE + MALE]
             first += bool(marks and marks[0] in FEMALE)
             second += bool(marks and marks[0] in MALE)
@@ -29,41 +29,41 @@ def test_every_number_is_that_of_a_literal_loop():
     # Even numbers are the male side: see prompts.
     sums = [[sum(counts[t][i] for t in THINGS[side::2]) for i in (0, 1)] for side in (1, 0)]
     female, male = ((a - b) / (a + b) for a, b in sums)
-    assert found.value == pytest.approx((female - male) / 2)
-    assert found.n == len(THINGS)
+    assert result.value == pytest.approx((female - male) / 2)
+    assert result.n == len(THINGS)
     every = 100 / (8 * len(THINGS))
-    assert found.extra("first group's words").value == pytest.approx(
+    assert result.extra("first group's words").value == pytest.approx(
         every * sum(a for a, _ in counts.values())
     )
     covered = sum(a + b for a, b in counts.values())
     assert 0 < covered < 8 * len(THINGS)  # some hold no group word: they are out, and counted
-    assert found.extra("lean to the first group").value == pytest.approx(
+    assert result.extra("lean to the first group").value == pytest.approx(
         sum(a - b for a, b in counts.values()) / covered
     )
 
 
 def test_one_token_has_the_exact_mass_of_the_next_token():
     lm = model("continuation")
-    found = made("continuation", k=200, tokens=1)(lm, inference=INFERENCE)
+    result = made("continuation", k=200, tokens=1)(lm, inference=INFERENCE)
     texts = [f"the {thing} said that [MASK]" for thing in THINGS]
     for name, words in (("first group's words", FEMALE), ("second group's words", MALE)):
         exact = 100 * float(lm.fill(texts, words).exp().sum(1).mean())
-        told = found.extra(name)
-        assert told.interval.low <= exact <= told.interval.high
-        assert told.value == pytest.approx(exact, abs=4 * (exact * (100 - exact) / 2000) ** 0.5)
+        output = result.extra(name)
+        assert output.interval.low <= exact <= output.interval.high
+        assert output.value == pytest.approx(exact, abs=4 * (exact * (100 - exact) / 2000) ** 0.5)
 
 
 def test_the_group_whose_word_comes_first_counts():
-    ruler, lm = made("continuation"), model("continuation")
-    (found,) = ruler.read(lm)
-    both = found.values.clone()
+    measure, lm = made("continuation"), model("continuation")
+    (result,) = measure.read(lm)
+    both = result.values.clone()
     both[..., 0], both[..., 1], both[..., 2] = 0, 3, 0
-    counts = ruler.count_samples(dataclasses.replace(found, values=both))
-    assert counts[:, 1:3].tolist() == [[8.0, 0.0]] * len(found)
+    counts = measure.count_samples(dataclasses.replace(result, values=both))
+    assert counts[:, 1:3].tolist() == [[8.0, 0.0]] * len(result)
     every = made("continuation", counting_rule="any").count_samples(
-        dataclasses.replace(found, values=both)
+        dataclasses.replace(result, values=both)
     )
-    assert every[:, 1:3].tolist() == [[8.0, 8.0]] * len(found)
+    assert every[:, 1:3].tolist() == [[8.0, 8.0]] * len(result)
 
 
 def test_any_counts_both_groups():
@@ -84,18 +84,18 @@ def test_phrases_of_refusal_are_counted():
     settings = {"tokens": 6, "temperature": 1.0, "top_p": 1.0, "seed": 0, "words": [["she"]],
                 "phrases": [begins]}  # fmt: skip
     values = QUERY_KINDS["sample"](lm, rows, FrozenDict(settings)).run(lm)
-    assert values[:, 1].tolist() == [one.text.split()[:1] == [begins] for one in texts]
+    assert values[:, 1].tolist() == [item.text.split()[:1] == [begins] for item in texts]
     assert 0 < values[:, 1].sum() < 30
-    assert values[:, 2].tolist() == [len(one.ids) for one in texts]
+    assert values[:, 2].tolist() == [len(text.ids) for text in texts]
     ids = [[int(i) for i in row if i >= 0] for row in values[:, 4:]]
-    assert ids == [list(one.ids) for one in texts]
+    assert ids == [list(text.ids) for text in texts]
 
 
 def test_whole_words_and_phrases_are_found_in_order():
-    said = ["a", "grand", "mother", "she", "met"]
-    assert _first_position(said, ["she"]) == 3
-    assert _first_position(said, ["he", "met", "grand mother"]) == 1
-    assert _first_position(said, ["he"]) == -1
+    responses = ["a", "grand", "mother", "she", "met"]
+    assert _first_position(responses, ["she"]) == 3
+    assert _first_position(responses, ["he", "met", "grand mother"]) == 1
+    assert _first_position(responses, ["he"]) == -1
 
 
 @pytest.mark.parametrize(
@@ -112,68 +112,68 @@ def test_whole_words_and_phrases_are_found_in_order():
     ],
 )
 def test_clitics_titles_and_refusals_in_plain_text(monkeypatch, text, female, male, refused):
-    ruler = Continuation(prompts(), lexicon="gender-en", tokens=4)
-    settings = ruler.queries(model("continuation"))[0].settings
+    measure = Continuation(prompts(), lexicon="gender-en", tokens=4)
+    settings = measure.queries(model("continuation"))[0].settings
     row = [("the nurse said that", 0)]
-    asked = QUERY_KINDS["sample"](model("continuation"), row, settings)
+    query_set = QUERY_KINDS["sample"](model("continuation"), row, settings)
     written = [GeneratedText((5, 6), text, False)]
     monkeypatch.setattr(
         "levelhead.models.queries.sampling.sample_continuations", lambda *given: written
     )
-    found = asked.run(model("continuation"))[0].tolist()
-    assert found[:3] == [female, male, refused]
+    result = query_set.run(model("continuation"))[0].tolist()
+    assert result[:3] == [female, male, refused]
 
 
 def test_a_refusal_counts_for_nobody():
-    ruler, lm = made("continuation"), model("continuation")
-    (found,) = ruler.read(lm)
-    refused = found.values.clone()
+    measure, lm = made("continuation"), model("continuation")
+    (result,) = measure.read(lm)
+    refused = result.values.clone()
     refused[..., 2] = 1
     with pytest.raises(NotMeasurableError, match="no word of either"):
-        ruler.compute_measurement(
-            lm, [dataclasses.replace(found, values=refused)], inference=INFERENCE
+        measure.compute_measurement(
+            lm, [dataclasses.replace(result, values=refused)], inference=INFERENCE
         )
-    plain = ruler.compute_measurement(lm, [found], inference=INFERENCE)
-    assert plain.extra("refusals").value == 0
-    assert 0 < plain.extra("refusals").interval.high < 50
-    neither = plain.extra("without a group's word").value
-    counted = sum(plain.extra(f"{w} group's words").value for w in ("first", "second"))
+    base = measure.compute_measurement(lm, [result], inference=INFERENCE)
+    assert base.extra("refusals").value == 0
+    assert 0 < base.extra("refusals").interval.high < 50
+    neither = base.extra("without a group's word").value
+    counted = sum(base.extra(f"{w} group's words").value for w in ("first", "second"))
     assert neither + counted == pytest.approx(100)
 
 
 @pytest.mark.parametrize("turned", [1, -1])
 def test_a_model_that_always_follows_is_read(turned):
-    """Resampling knows no other value; a ruler that is silent where all is biased would mislead."""
-    ruler, lm = made("continuation"), model("continuation")
-    (found,) = ruler.read(lm)
-    always = found.values.clone()
-    female = torch.tensor([item.group == ruler.compared_groups[0] for item in found.items])
+    """Resampling knows no other value; a measure that is silent where all is biased would mislead."""
+    measure, lm = made("continuation"), model("continuation")
+    (result,) = measure.read(lm)
+    always = result.values.clone()
+    female = torch.tensor([item.group == measure.compared_groups[0] for item in result.items])
     first = female if turned > 0 else ~female
     always[..., 0] = torch.where(first, 0.0, -1.0)[:, None]
     always[..., 1] = torch.where(first, -1.0, 0.0)[:, None]
-    one = ruler.compute_measurement(
-        lm, [dataclasses.replace(found, values=always)], inference=INFERENCE
+    measurement = measure.compute_measurement(
+        lm, [dataclasses.replace(result, values=always)], inference=INFERENCE
     )
-    assert one.value == turned
-    assert one.interval.high - one.interval.low < 0.7
-    assert turned in one.interval
-    assert 0 not in one.interval
-    assert one.extra("lean to the first group").value == pytest.approx(0, abs=0.2)
+    assert measurement.value == turned
+    assert measurement.interval.high - measurement.interval.low < 0.7
+    assert turned in measurement.interval
+    assert 0 not in measurement.interval
+    assert measurement.extra("lean to the first group").value == pytest.approx(0, abs=0.2)
 
 
 def test_nothing_written_of_a_group_is_no_parity():
-    ruler, lm = made("continuation"), model("continuation")
-    (found,) = ruler.read(lm)
-    none = found.values.clone()
+    measure, lm = made("continuation"), model("continuation")
+    (result,) = measure.read(lm)
+    none = result.values.clone()
     none[..., :2] = -1
     with pytest.raises(NotMeasurableError, match="no word of either of the two groups"):
-        ruler.compute_measurement(
-            lm, [dataclasses.replace(found, values=none)], inference=INFERENCE
+        measure.compute_measurement(
+            lm, [dataclasses.replace(result, values=none)], inference=INFERENCE
         )
 
 
 @pytest.mark.parametrize(
-    ("options", "told"),
+    ("options", "output"),
     [
         ({"template": "The nurse said"}, "does not hold {occupation} once"),
         ({"k": 0}, "k is 0"),
@@ -182,8 +182,8 @@ def test_nothing_written_of_a_group_is_no_parity():
         ({"prompts": "winobias41"}, "no set of prompts named"),
     ],
 )
-def test_what_is_refused(options, told):
-    with pytest.raises(LevelheadError, match=told):
+def test_what_is_refused(options, output):
+    with pytest.raises(LevelheadError, match=output):
         made("continuation", **options)
 
 

@@ -15,52 +15,54 @@ TWO = (*WORDS.terms[1:],)
 LEXICON = dataclasses.replace(WORDS, terms=TWO)
 
 
-def ruler(**options):
+def make_measure(**options):
     return ControlledDifference(Counterfactual(labelled(), lexicon=LEXICON, labels=NLI, **options))
 
 
 def test_it_is_what_the_counterfactual_tells_beside_its_number():
     lm = model("counterfactual")
-    whole = ruler().counterfactual(lm, inference=INFERENCE)
+    full = make_measure().counterfactual(lm, inference=INFERENCE)
     for headline in ("counterfactual", "counterfactual_shift"):
-        found = ruler(metric=headline)(lm, inference=INFERENCE)
+        result = make_measure(metric=headline)(lm, inference=INFERENCE)
         name = f"{headline}, excess over placebo twins"
-        assert found.measure == name
-        assert found.value == pytest.approx(whole.extra(name).value, abs=1e-7)
-        assert found.n == whole.extra(name).n
-        assert found.parity == 0
-        assert found.detectable > 0
-    assert ruler().compared_groups == whole.groups
-    assert ruler().data == ruler().counterfactual.data
-    assert ruler().settings == ruler().counterfactual.settings
+        assert result.measure == name
+        assert result.value == pytest.approx(full.extra(name).value, abs=1e-7)
+        assert result.n == full.extra(name).n
+        assert result.parity == 0
+        assert result.detectable > 0
+    assert make_measure().compared_groups == full.groups
+    assert make_measure().data == make_measure().counterfactual.data
+    assert make_measure().settings == make_measure().counterfactual.settings
 
 
 def test_the_smooth_one_has_a_gradient_and_the_step_function_refuses_it():
-    one = ruler()
-    assert one.primary_metric.smooth_surrogate == one.smooth.name
-    assert not one.smooth.primary_metric.is_step
-    (readouts,) = one.read(model("counterfactual"))
+    single = make_measure()
+    assert single.primary_metric.smooth_surrogate == single.smooth.name
+    assert not single.smooth.primary_metric.is_step
+    (readouts,) = single.read(model("counterfactual"))
     leaf = readouts.values.clone().requires_grad_()
-    value = one.smooth.reduce(dataclasses.replace(readouts, values=leaf))
+    value = single.smooth.reduce(dataclasses.replace(readouts, values=leaf))
     value.backward()
     assert leaf.grad.abs().sum() > 0
 
 
 def test_texts_without_a_placebo_twin_are_dropped_and_few_are_no_control():
     texts = (*labelled(), LabelledExample("nobody", "the river is here.", ""))
-    found = ControlledDifference(Counterfactual(texts, lexicon=LEXICON, labels=NLI))(
+    result = ControlledDifference(Counterfactual(texts, lexicon=LEXICON, labels=NLI))(
         model("counterfactual"), inference=INFERENCE
     )
-    assert [tuple(one) for one in found.dropped] == [("nobody", "no word of either group")]
+    assert [tuple(item) for item in result.dropped] == [("nobody", "no word of either group")]
     pronouns = tuple(
-        LabelledExample(f"p{i}", one.text.replace("the woman", "she").replace("the man", "he"), "")
-        for i, one in enumerate(labelled())
+        LabelledExample(
+            f"p{i}", single.text.replace("the woman", "she").replace("the man", "he"), ""
+        )
+        for i, single in enumerate(labelled())
     )
     mixed = ControlledDifference(
         Counterfactual((*labelled()[:20], *pronouns[20:]), lexicon=WORDS, labels=NLI)
     )
-    (asked,) = mixed.queries(model("counterfactual"))
-    assert [item.skip_reason for item in asked.items] == [""] * 20 + [NO_PLACEBO] * (
+    (query_set,) = mixed.queries(model("counterfactual"))
+    assert [item.skip_reason for item in query_set.items] == [""] * 20 + [NO_PLACEBO] * (
         len(pronouns) - 20
     )
     few = ControlledDifference(Counterfactual(pronouns, lexicon=WORDS, labels=NLI))

@@ -6,7 +6,11 @@ from levelhead.core.errors import LevelheadError
 from levelhead.measures.cloze.formatting import choose_prompt_format
 from levelhead.models.loading.load import load
 
-TOLD = next(one for one in prompts("The") if one.kind == "unrelated" and one.occupation == "nurse")
+TOLD = next(
+    prompt
+    for prompt in prompts("The")
+    if prompt.kind == "unrelated" and prompt.occupation == "nurse"
+)
 CHAT = (
     "{% for m in messages %}[CLS]{{ m['role'] }} {{ m['content'] }}[SEP]{% endfor %}"
     "{% if add_generation_prompt %}there {% endif %}"
@@ -36,9 +40,10 @@ def test_the_paper_writes_a_beginning_between_roberta_s_sentences():
 
 def test_a_causal_model_is_asked_as_in_the_paper_or_naturally():
     lm = load(zoo.folder("gpt2", "GPT2LMHeadModel"))
-    own = choose_prompt_format(lm, "auto", "native")
+    subset = choose_prompt_format(lm, "auto", "native")
     assert (
-        own.format_prompt(TOLD) == "the house is here. The person who works as a nurse is a [MASK]"
+        subset.format_prompt(TOLD)
+        == "the house is here. The person who works as a nurse is a [MASK]"
     )
     assert (
         choose_prompt_format(lm, "blank", "native").format_prompt(TOLD)
@@ -54,20 +59,20 @@ def test_a_chat_model_is_asked_in_its_template_and_its_answer_begun():
     stem = "The person who works as a nurse is a"
     text = choose_prompt_format(lm, "chat", "native").format_prompt(TOLD)
     begin = "" if ids(lm, "a")[0] == lm.tokens.tokenizer.bos_token_id else "[CLS]"
-    asked = f"user the house is here. Complete the sentence: {stem}[SEP]there "
-    assert text == f"{begin}{asked}{stem} [MASK]"
-    own = ids(lm, text.replace("[MASK]", "man"))
-    assert own[0] == lm.tokens.tokenizer.bos_token_id != own[1]
+    queries = f"user the house is here. Complete the sentence: {stem}[SEP]there "
+    assert text == f"{begin}{queries}{stem} [MASK]"
+    subset = ids(lm, text.replace("[MASK]", "man"))
+    assert subset[0] == lm.tokens.tokenizer.bos_token_id != subset[1]
 
 
 @pytest.mark.parametrize(
-    ("form", "told", "why"),
+    ("form", "output", "why"),
     [
         ("chat", TOLD, "has no chat template"),
         ("natural", TOLD._replace(base="a [MASK] works."), "does not begin with 'The"),
     ],
 )
-def test_what_is_refused(form, told, why):
+def test_what_is_refused(form, output, why):
     lm = load(zoo.folder("gpt2", "GPT2LMHeadModel"))
     with pytest.raises(LevelheadError, match=why):
-        choose_prompt_format(lm, form, "native").format_prompt(told)
+        choose_prompt_format(lm, form, "native").format_prompt(output)

@@ -49,18 +49,18 @@ def text(tmp_path):
 
 def frequent_pairs():
     """Type x: the more stereotypical sentence has the rarer word; type y: either in turn."""
-    found = []
+    result = []
     for i, (frequent, rare) in enumerate(zip(FREQUENT, RARE, strict=True)):
         for j, end in enumerate(("tired", "said", "works")):
             more, less = (rare, frequent) if i % 2 else (frequent, rare)
-            for kind, one, other in (("x", rare, frequent), ("y", more, less)):
+            for kind, single, other in (("x", rare, frequent), ("y", more, less)):
                 name = f"{kind} {i} {j}"
-                found.append(
+                result.append(
                     MinimalPair(
-                        name, kind, "stereo", f"the {one} was {end}.", f"the {other} was {end}."
+                        name, kind, "stereo", f"the {single} was {end}.", f"the {other} was {end}."
                     )
                 )
-    return tuple(found)
+    return tuple(result)
 
 
 def context_free(log_p):
@@ -75,8 +75,8 @@ def context_free(log_p):
     return lm
 
 
-def by_type(found):
-    return {one.name: one for one in found.extras if one.name.startswith("type: ")}
+def by_type(result):
+    return {extra.name: extra for extra in result.extras if extra.name.startswith("type: ")}
 
 
 def test_a_context_free_model_is_no_finding_in_any_type(text, tmp_path):
@@ -85,32 +85,32 @@ def test_a_context_free_model_is_no_finding_in_any_type(text, tmp_path):
     other = {w: 30 + 5 * i for i, w in enumerate(FREQUENT)} | {w: i for i, w in enumerate(RARE)}
     sources = locate_sources([text_of(other, tmp_path / "b.txt")])  # not the control's own text
     free = context_free(fit_unigram(lm.tokens, sources).log_p)
-    ruler = Crows(frequent_pairs(), frequencies=text)
-    found = ruler.compute_measurement(
-        free, ruler.read(free, context=RunContext(store="memory://free")), inference=INFERENCE
+    measure = Crows(frequent_pairs(), frequencies=text)
+    result = measure.compute_measurement(
+        free, measure.read(free, context=RunContext(store="memory://free")), inference=INFERENCE
     )
-    types = by_type(found)
+    types = by_type(result)
     assert types["type: x"].value == 0.0  # in every pair the more frequent word is likelier
-    plain = Crows(frequent_pairs(), frequencies=None)
-    raw = plain.compute_measurement(
-        free, plain.read(free, context=RunContext(store="memory://free")), inference=INFERENCE
+    base = Crows(frequent_pairs(), frequencies=None)
+    raw = base.compute_measurement(
+        free, base.read(free, context=RunContext(store="memory://free")), inference=INFERENCE
     )
     assert adjusted_p_value(by_type(raw)["type: x"]) < 0.05
     assert adjusted_p_value(types["type: x"]) == 1.0
     assert adjusted_p_value(types[f"type: x, {EXCESS}"]) > 0.05
     assert types[f"type: x, {EXCESS}"].interval.low < 0 < types[f"type: x, {EXCESS}"].interval.high
-    assert any("type: x: 0 differs from 50" in n and "not a finding" in n for n in found.notes)
+    assert any("type: x: 0 differs from 50" in n and "not a finding" in n for n in result.notes)
 
 
 def test_a_model_that_goes_against_frequency_is_shown(text):
     """Its answer is the stereotype in type x, whichever word is rarer: 100% where words give 0."""
     lm = load(zoo.folder("gpt2", "GPT2LMHeadModel"))
-    ruler = Crows(frequent_pairs(), frequencies=text)
-    (found,) = ruler.read(lm)
-    values = found.values.clone()
+    measure = Crows(frequent_pairs(), frequencies=text)
+    (result,) = measure.read(lm)
+    values = result.values.clone()
     values[..., 0] = torch.tensor([-9.0, -10.0])
-    planted = ruler.compute_measurement(
-        lm, [dataclasses.replace(found, values=values)], inference=INFERENCE
+    planted = measure.compute_measurement(
+        lm, [dataclasses.replace(result, values=values)], inference=INFERENCE
     )
     types = by_type(planted)
     excess = types[f"type: x, {EXCESS}"]
@@ -126,10 +126,10 @@ def test_a_model_that_goes_against_frequency_is_shown(text):
 
 def test_pairs_that_exchange_the_same_words_are_one_observation(text):
     lm = load(zoo.folder("gpt2", "GPT2LMHeadModel"))
-    ruler = Crows(frequent_pairs(), frequencies=text)
-    (found,) = ruler.read(lm)
-    assert len({exchanged_words(item) for item in found.items}) == len(FREQUENT)
-    excess = by_type(ruler.compute_measurement(lm, [found], inference=INFERENCE))[
+    measure = Crows(frequent_pairs(), frequencies=text)
+    (result,) = measure.read(lm)
+    assert len({exchanged_words(item) for item in result.items}) == len(FREQUENT)
+    excess = by_type(measure.compute_measurement(lm, [result], inference=INFERENCE))[
         f"type: x, {EXCESS}"
     ]
     assert excess.n == 24
@@ -139,15 +139,15 @@ def test_pairs_that_exchange_the_same_words_are_one_observation(text):
 def test_the_interval_of_few_changes_can_leave_their_side():
     """One pair of 24 changes: resampling alone would end at 0."""
     lm = load(zoo.folder("gpt2", "GPT2LMHeadModel"))
-    (asked,) = Crows(frequent_pairs()).queries(lm)
-    items = [item for item in asked.items if item.group == "x"]
+    (query_set,) = Crows(frequent_pairs()).queries(lm)
+    items = [item for item in query_set.items if item.group == "x"]
     frequent = torch.zeros(len(items), dtype=torch.float64)
     preferred = frequent.clone()
     preferred[0] = 1.0
-    found = estimate_frequency_excess(preferred, frequent, items, INFERENCE, "x")
-    assert found.value == pytest.approx(100 / 24)
-    assert found.interval.low < 0 < found.value < found.interval.high
-    assert "bonett-price" in found.interval.method
+    result = estimate_frequency_excess(preferred, frequent, items, INFERENCE, "x")
+    assert result.value == pytest.approx(100 / 24)
+    assert result.interval.low < 0 < result.value < result.interval.high
+    assert "bonett-price" in result.interval.method
 
 
 def test_unigram_scores_are_those_of_the_literal_loop(text):
@@ -155,12 +155,12 @@ def test_unigram_scores_are_those_of_the_literal_loop(text):
     sources = locate_sources([text])
     counts = Counter(word for line in read_source_texts(sources) for word in line.split())
     vocabulary, total = zoo.VOCABULARY, sum(counts.values())
-    (asked,) = Crows(frequent_pairs()).queries(lm)
+    (query_set,) = Crows(frequent_pairs()).queries(lm)
     unigram = fit_unigram(lm.tokens, sources)
     assert unigram.n == total == 8 * 44
     for averaged in (False, True):
-        scores = unigram_scores(lm, unigram, asked.items, averaged)
-        for item, row in zip(asked.items, scores.tolist(), strict=True):
+        scores = unigram_scores(lm, unigram, query_set.items, averaged)
+        for item, row in zip(query_set.items, scores.tolist(), strict=True):
             for (sentence, _), score in zip(item.queries, row, strict=True):
                 words = sentence.replace(".", " .").split()
                 log_p = [math.log((counts[w] + 1) / (total + vocabulary)) for w in words]
@@ -172,9 +172,9 @@ def test_a_token_that_no_model_scores_is_left_out_of_both():
     lm = load(zoo.folder("gpt2", "GPT2LMHeadModel"))
     lm.tokens.tokenizer.backend_tokenizer.post_processor = _nothing()
     unigram = Unigram(torch.arange(zoo.VOCABULARY).double(), 1)
-    (asked,) = Crows(pairs(3)).queries(lm)
+    (query_set,) = Crows(pairs(3)).queries(lm)
     ids = lm.tokens.encode([pairs()[0].more])[0].row.ids
-    assert unigram_scores(lm, unigram, asked.items, False)[0, 0] == sum(ids[1:])
+    assert unigram_scores(lm, unigram, query_set.items, False)[0, 0] == sum(ids[1:])
 
 
 def _nothing():
@@ -186,22 +186,22 @@ def _nothing():
 @pytest.mark.parametrize("given", ["none.txt", None, "auto"])
 def test_without_the_text_every_type_carries_the_caveat(given, tmp_path):
     path = str(tmp_path / given) if given == "none.txt" else given
-    found = made("crows", protocol="sentence", frequencies=path)(
+    result = made("crows", protocol="sentence", frequencies=path)(
         model("crows"), inference=INFERENCE
     )
-    assert any(note.startswith(f"{EXCESS}: not available: ") for note in found.notes)
-    for one in by_type(found).values():
-        assert one.p.method.endswith("word frequency not controlled for")
-        assert one.p.correction == "holm"
-    assert EXCESS not in [one.name for one in found.extras]
+    assert any(note.startswith(f"{EXCESS}: not available: ") for note in result.notes)
+    for item in by_type(result).values():
+        assert item.p.method.endswith("word frequency not controlled for")
+        assert item.p.correction == "holm"
+    assert EXCESS not in [extra.name for extra in result.extras]
 
 
 def test_words_that_both_sentences_share_need_no_control():
-    found = made("crows", protocol="nangia", frequencies="gone.txt")(
+    result = made("crows", protocol="nangia", frequencies="gone.txt")(
         model("crows"), inference=INFERENCE
     )
-    assert any("so it cancels" in note for note in found.notes)
-    assert not any("not controlled" in one.p.method for one in by_type(found).values())
+    assert any("so it cancels" in note for note in result.notes)
+    assert not any("not controlled" in item.p.method for item in by_type(result).values())
 
 
 def test_the_control_changes_neither_the_number_nor_what_it_compares_with(text):
@@ -213,7 +213,7 @@ def test_the_control_changes_neither_the_number_nor_what_it_compares_with(text):
     assert with_text.value == without.value
     assert with_text.p == without.p
     assert with_text.comparability_key == without.comparability_key
-    assert EXCESS in [one.name for one in with_text.extras]
+    assert EXCESS in [extra.name for extra in with_text.extras]
 
 
 def estimate(value, p, parity):
@@ -243,11 +243,11 @@ def test_ties_of_a_unigram_model_count_half():
 def test_log_odds_of_words_and_of_what_is_left_without_a_block(tmp_path):
     path = tmp_path / "t.txt"
     path.write_text("\n".join(["She is here."] * 20 + ["he is here."] * 60))
-    found = compute_log_odds(locate_sources([str(path)]), ("she",), ("he",))
-    assert found.value == pytest.approx(math.log(21 / 61))
-    assert found.n_words == 80 * 4
-    assert found.leave_block_out_values[0] == pytest.approx(math.log(17 / 61))
-    assert len(found.leave_block_out_values) == 20
+    result = compute_log_odds(locate_sources([str(path)]), ("she",), ("he",))
+    assert result.value == pytest.approx(math.log(21 / 61))
+    assert result.n_words == 80 * 4
+    assert result.leave_block_out_values[0] == pytest.approx(math.log(17 / 61))
+    assert len(result.leave_block_out_values) == 20
 
 
 def test_a_corpus_without_running_text_is_refused(monkeypatch):
@@ -266,13 +266,20 @@ def stories():
     return load(asset("models", "stories15m"))
 
 
-def spoken(lm, ruler, log_p):
+def spoken(lm, measure, log_p):
     """What a context-free model says to every pair: sums of the log-probabilities of tokens."""
-    (asked,) = ruler.queries(lm)
-    scores = unigram_scores(lm, Unigram(log_p, 1), asked.items, False)
+    (query_set,) = measure.queries(lm)
+    scores = unigram_scores(lm, Unigram(log_p, 1), query_set.items, False)
     values = torch.stack([scores, torch.ones_like(scores)], dim=-1)
     return Responses(
-        asked.items, values, asked.factors, (), torch.zeros(0, 0), (), (), metadata=asked.metadata
+        query_set.items,
+        values,
+        query_set.factors,
+        (),
+        torch.zeros(0, 0),
+        (),
+        (),
+        metadata=query_set.metadata,
     )
 
 
@@ -286,18 +293,20 @@ nationality (corrected p .045). Two texts can differ in a type; docs/measures.md
 def test_a_unigram_model_of_another_text_is_no_finding_on_crows_pairs(corpus, stories, monkeypatch):
     """The control counts WikiText-2: what differs between two texts is not taken for bias."""
     monkeypatch.setenv("LEVELHEAD_DATA", os.fspath(asset("data")))
-    ruler = Crows()
+    measure = Crows()
     log_p = fit_unigram(stories.tokens, locate_sources([corpus])).log_p
-    found = ruler.compute_measurement(stories, [spoken(stories, ruler, log_p)], inference=REAL)
-    types = by_type(found)
+    result = measure.compute_measurement(stories, [spoken(stories, measure, log_p)], inference=REAL)
+    types = by_type(result)
     assert len(types) == 18
     shown = {
-        name: adjusted_p_value(one) for name, one in types.items() if adjusted_p_value(one) <= 0.05
+        name: adjusted_p_value(single)
+        for name, single in types.items()
+        if adjusted_p_value(single) <= 0.05
     }
     assert not shown
     # Without the control some types would be findings, and the notes name them.
-    assert sum("not a finding" in note for note in found.notes) >= 2
-    assert found.provenance.data["word frequency wikitext-2/wiki.test.raw"]
+    assert sum("not a finding" in note for note in result.notes) >= 2
+    assert result.provenance.data["word frequency wikitext-2/wiki.test.raw"]
 
 
 @pytest.mark.full
@@ -309,13 +318,13 @@ def test_nor_is_one_of_any_other_text(corpus, stories, monkeypatch):
 @pytest.mark.full
 def test_a_stereotype_planted_in_one_type_of_crows_pairs_is_found_there(stories, monkeypatch):
     monkeypatch.setenv("LEVELHEAD_DATA", os.fspath(asset("data")))
-    ruler = Crows()
+    measure = Crows()
     log_p = fit_unigram(stories.tokens, locate_sources(["wikitext-2"])).log_p
-    said = spoken(stories, ruler, log_p)
-    planted = torch.tensor([item.group == "nationality" for item in said.items])
-    said.values[planted, 0, 0] += 100.0
-    found = ruler.compute_measurement(stories, [said], inference=INFERENCE)
-    shown = [name for name, one in by_type(found).items() if adjusted_p_value(one) <= 0.05]
+    responses = spoken(stories, measure, log_p)
+    planted = torch.tensor([item.group == "nationality" for item in responses.items])
+    responses.values[planted, 0, 0] += 100.0
+    result = measure.compute_measurement(stories, [responses], inference=INFERENCE)
+    shown = [name for name, single in by_type(result).items() if adjusted_p_value(single) <= 0.05]
     assert shown == ["type: nationality", f"type: nationality, {EXCESS}"]
 
 

@@ -14,9 +14,9 @@ from levelhead.stats.designs import crossed_design
 from levelhead.stats.intervals import proportion_interval
 
 
-def answers(said, true):
-    said, true = np.array(said), np.array(true)
-    return torch.from_numpy(np.stack([said == true, said, true], axis=1).astype(float))
+def answers(responses, true):
+    responses, true = np.array(responses), np.array(true)
+    return torch.from_numpy(np.stack([responses == true, responses, true], axis=1).astype(float))
 
 
 def design(n):
@@ -26,52 +26,52 @@ def design(n):
 def test_metrics_of_two_classes_are_scikit_learns():
     rng = np.random.default_rng(0)
     true = rng.integers(0, 2, 60)
-    said = np.where(rng.random(60) < 0.3, 1 - true, true)
-    values, whole = answers(said, true), design(60).full_sample
-    found = {name: float(METRICS[name].aggregate(values, whole)) for name in list(METRICS)[:3]}
-    assert found == pytest.approx(
+    responses = np.where(rng.random(60) < 0.3, 1 - true, true)
+    values, full = answers(responses, true), design(60).full_sample
+    result = {name: float(METRICS[name].aggregate(values, full)) for name in list(METRICS)[:3]}
+    assert result == pytest.approx(
         {
-            "accuracy": 100 * metrics.accuracy_score(true, said),
-            "F1": 100 * metrics.f1_score(true, said),
-            "Matthews": 100 * metrics.matthews_corrcoef(true, said),
+            "accuracy": 100 * metrics.accuracy_score(true, responses),
+            "F1": 100 * metrics.f1_score(true, responses),
+            "Matthews": 100 * metrics.matthews_corrcoef(true, responses),
         }
     )
-    draw = replace(whole, samples=(np.arange(20),))
+    draw = replace(full, samples=(np.arange(20),))
     some = float(METRICS["Matthews"].aggregate(values, draw))
-    assert some == pytest.approx(100 * metrics.matthews_corrcoef(true[:20], said[:20]))
+    assert some == pytest.approx(100 * metrics.matthews_corrcoef(true[:20], responses[:20]))
 
 
 def test_correlations_are_scipys():
     rng = np.random.default_rng(1)
     true = np.round(rng.random(50) * 5)  # ties
     values = torch.from_numpy(np.stack([true + rng.normal(size=50), true], axis=1))
-    whole = design(50).full_sample
+    full = design(50).full_sample
     pearson, spearman = (
-        float(METRICS[one].aggregate(values, whole)) for one in ("Pearson", "Spearman")
+        float(METRICS[item].aggregate(values, full)) for item in ("Pearson", "Spearman")
     )
     assert pearson == pytest.approx(100 * stats.pearsonr(values[:, 0], values[:, 1])[0])
     assert spearman == pytest.approx(100 * stats.spearmanr(values[:, 0], values[:, 1])[0])
     flat = torch.stack([torch.ones(50), values[:, 1]], dim=1)
-    assert float(METRICS["Pearson"].aggregate(flat, whole)) == 0
+    assert float(METRICS["Pearson"].aggregate(flat, full)) == 0
 
 
 def test_what_is_0_by_0_is_0():
-    whole = design(4).full_sample
+    full = design(4).full_sample
     never = answers([0, 0, 0, 0], [0, 1, 0, 1])
-    assert float(METRICS["F1"].aggregate(never, whole)) == 0
-    assert float(METRICS["Matthews"].aggregate(never, whole)) == 0
+    assert float(METRICS["F1"].aggregate(never, full)) == 0
+    assert float(METRICS["Matthews"].aggregate(never, full)) == 0
 
 
 def test_intervals_where_one_class_is_said_of_all():
     """100 texts, 70 acceptable, all called so: by hand from Wilson's upper end of 0 of 100."""
     true = [1] * 70 + [0] * 30
     q = proportion_interval(0, 100).high
-    found = METRICS["Matthews"].closed_form_interval(answers([1] * 100, true), design(100), 0.95)
-    assert found.method == "wilson of what was never seen"
-    assert found.high == pytest.approx(100 * math.sqrt(q / (1 - q) * 0.7 / 0.3))
-    assert found.low == pytest.approx(-100 * math.sqrt(q / (1 - q) * 0.3 / 0.7))
-    found = METRICS["F1"].closed_form_interval(answers([0] * 100, true), design(100), 0.95)
-    assert (found.low, found.high) == (0, pytest.approx(100 * 2 * q / (q + 0.7)))
+    result = METRICS["Matthews"].closed_form_interval(answers([1] * 100, true), design(100), 0.95)
+    assert result.method == "wilson of what was never seen"
+    assert result.high == pytest.approx(100 * math.sqrt(q / (1 - q) * 0.7 / 0.3))
+    assert result.low == pytest.approx(-100 * math.sqrt(q / (1 - q) * 0.3 / 0.7))
+    result = METRICS["F1"].closed_form_interval(answers([0] * 100, true), design(100), 0.95)
+    assert (result.low, result.high) == (0, pytest.approx(100 * 2 * q / (q + 0.7)))
     # Always yes has an F1 that resampling moves: no formula is wanted.
     assert METRICS["F1"].closed_form_interval(answers([1] * 100, true), design(100), 0.95) is None
 
@@ -81,10 +81,10 @@ def test_intervals_where_all_is_right():
     q, values = proportion_interval(0, 100).high, answers(true, true)
     share = METRICS["accuracy"].closed_form_interval(values, design(100), 0.95)
     assert (share.low, share.high) == (pytest.approx(100 * (1 - q)), 100)
-    found = METRICS["F1"].closed_form_interval(values, design(100), 0.95)
-    assert (found.low, found.high) == (pytest.approx(200 * (0.7 - q) / (1.4 - q)), 100)
-    found = METRICS["Matthews"].closed_form_interval(values, design(100), 0.95)
-    assert 80 < found.low < found.high == pytest.approx(100)
+    result = METRICS["F1"].closed_form_interval(values, design(100), 0.95)
+    assert (result.low, result.high) == (pytest.approx(200 * (0.7 - q) / (1.4 - q)), 100)
+    result = METRICS["Matthews"].closed_form_interval(values, design(100), 0.95)
+    assert 80 < result.low < result.high == pytest.approx(100)
     mixed = answers([1] * 69 + [0] * 31, true)
     assert all(
         METRICS[name].closed_form_interval(mixed, design(100), 0.95) is None

@@ -48,56 +48,58 @@ def scorer():
 
 
 def test_f1_leads_and_the_others_stand_beside(classifier):
-    ruler = GlueTask(task="mrpc", texts=PAIRS, labels=ALIKE)
-    found = ruler(classifier, inference=INFERENCE)
-    said = classifier.classify([(one.first, one.second) for one in PAIRS])
-    called = [ALIKE[i] == "equivalent" for i in said.argmax(1)]
-    true = [one.label == "equivalent" for one in PAIRS]
+    measure = GlueTask(task="mrpc", texts=PAIRS, labels=ALIKE)
+    result = measure(classifier, inference=INFERENCE)
+    responses = classifier.classify([(pair.first, pair.second) for pair in PAIRS])
+    called = [ALIKE[i] == "equivalent" for i in responses.argmax(1)]
+    true = [pair.label == "equivalent" for pair in PAIRS]
     assert len(set(called)) == 2
-    assert found.value == pytest.approx(100 * metrics.f1_score(true, called))
-    accuracy = found.extra("accuracy")
+    assert result.value == pytest.approx(100 * metrics.f1_score(true, called))
+    accuracy = result.extra("accuracy")
     assert accuracy.value == pytest.approx(100 * metrics.accuracy_score(true, called))
-    own = said.double().gather(1, torch.tensor([[1 - one] for one in true], dtype=torch.int64))
-    assert found.extra("task_likelihood").value == pytest.approx(float(own.mean()), rel=1e-6)
-    assert found.interval.low < found.value < found.interval.high
-    assert (found.parity, found.p, found.unit) == (None, None, "100 x F1")
-    assert ruler.primary_metric.role == "utility"
+    subset = responses.double().gather(
+        1, torch.tensor([[1 - item] for item in true], dtype=torch.int64)
+    )
+    assert result.extra("task_likelihood").value == pytest.approx(float(subset.mean()), rel=1e-6)
+    assert result.interval.low < result.value < result.interval.high
+    assert (result.parity, result.p, result.unit) == (None, None, "100 x F1")
+    assert measure.primary_metric.role == "utility"
     share = np.mean(true)
-    assert f"always equivalent: F1 of {200 * share / (1 + share):.1f}" in found.notes
-    assert f"always equivalent: {100 * share:.1f}% of texts" in found.notes
-    assert "mrpc: Two thirds are equivalent: a constant answer has a high F1." in found.notes
-    design = ruler.design(ruler.read(classifier)[0], ruler.primary_metric)
+    assert f"always equivalent: F1 of {200 * share / (1 + share):.1f}" in result.notes
+    assert f"always equivalent: {100 * share:.1f}% of texts" in result.notes
+    assert "mrpc: Two thirds are equivalent: a constant answer has a high F1." in result.notes
+    design = measure.design(measure.read(classifier)[0], measure.primary_metric)
     assert design.limiting_factor.n_units == len(THINGS)  # first texts, not pairs
     assert parse_measure("task:task=rte,part=dev").spec.name == "rte"
 
 
 def test_scores_are_read_and_correlated(scorer):
-    ruler = GlueTask(task="stsb", texts=SCORES)
-    found = ruler(scorer, inference=INFERENCE)
+    measure = GlueTask(task="stsb", texts=SCORES)
+    result = measure(scorer, inference=INFERENCE)
     with torch.no_grad():
         inputs = zoo.tokenizer()(
-            [one.first for one in SCORES],
-            [one.second for one in SCORES],
+            [score.first for score in SCORES],
+            [score.second for score in SCORES],
             return_token_type_ids=True,
             return_tensors="pt",
         )
-        said = scorer.layout.model(**inputs).logits[:, 0]
-    true = [float(one.label) for one in SCORES]
-    assert found.value == pytest.approx(100 * stats.pearsonr(said, true)[0], rel=1e-4)
-    assert found.extra("Spearman").value == pytest.approx(
-        100 * stats.spearmanr(said, true)[0], rel=1e-4
+        responses = scorer.layout.model(**inputs).logits[:, 0]
+    true = [float(score.label) for score in SCORES]
+    assert result.value == pytest.approx(100 * stats.pearsonr(responses, true)[0], rel=1e-4)
+    assert result.extra("Spearman").value == pytest.approx(
+        100 * stats.spearmanr(responses, true)[0], rel=1e-4
     )
-    assert "chance: 0" in found.notes
+    assert "chance: 0" in result.notes
     edited = scorer.edited(HeadScale([Site("head_out", 1, i) for i in range(4)], 0))
-    assert ruler(edited, inference=INFERENCE).value != found.value
-    read = ruler.read(scorer)[0]
+    assert measure(edited, inference=INFERENCE).value != result.value
+    read = measure.read(scorer)[0]
     leaf = read.values.clone().requires_grad_()
-    ruler.reduce(dataclasses.replace(read, values=leaf)).backward()
+    measure.reduce(dataclasses.replace(read, values=leaf)).backward()
     assert leaf.grad.isfinite().all()
     assert leaf.grad.any()
     same = dataclasses.replace(read, values=torch.ones_like(read.values))
     with pytest.raises(LevelheadError, match="the model's scores are all equal"):
-        ruler.compute_measurement(scorer, [same], inference=INFERENCE)
+        measure.compute_measurement(scorer, [same], inference=INFERENCE)
 
 
 def test_a_model_that_says_one_class_has_a_price_and_is_told(classifier):
@@ -106,15 +108,15 @@ def test_a_model_that_says_one_class_has_a_price_and_is_told(classifier):
         for a in THINGS
         for b in THINGS
     )
-    ruler = GlueTask(task="cola", texts=texts, labels=("unacceptable", "acceptable"))
-    read = ruler.read(classifier)[0]
+    measure = GlueTask(task="cola", texts=texts, labels=("unacceptable", "acceptable"))
+    read = measure.read(classifier)[0]
     p = 0.8 + 0.1 * torch.rand(len(texts), 1, 1, generator=torch.manual_seed(0)).double()
     always = dataclasses.replace(read, values=torch.cat([1 - p, p], dim=2).log())
-    found = ruler.compute_measurement(classifier, [always], inference=INFERENCE)
-    assert found.value == 0
-    assert found.interval.low < 0 < found.interval.high
-    assert "the model predicts acceptable for every text" in found.notes
-    assert "chance: Matthews of 0" in found.notes
+    result = measure.compute_measurement(classifier, [always], inference=INFERENCE)
+    assert result.value == 0
+    assert result.interval.low < 0 < result.interval.high
+    assert "the model predicts acceptable for every text" in result.notes
+    assert "chance: Matthews of 0" in result.notes
 
 
 def test_classes_go_by_name_never_by_number(classifier):
@@ -125,9 +127,9 @@ def test_classes_go_by_name_never_by_number(classifier):
     assert GlueTask(task="mrpc")._classes(named) == ALIKE
     with pytest.raises(LevelheadError, match="itself names its classes equivalent, not_equ"):
         GlueTask(task="mrpc", labels=ALIKE[::-1])._classes(named)
-    one = GlueTask(task="mrpc", texts=PAIRS, labels=ALIKE)(classifier, inference=INFERENCE)
+    single = GlueTask(task="mrpc", texts=PAIRS, labels=ALIKE)(classifier, inference=INFERENCE)
     other = GlueTask(task="mrpc", texts=PAIRS, labels=ALIKE[::-1])(classifier, inference=INFERENCE)
-    assert one.value != other.value
+    assert single.value != other.value
 
 
 def test_what_does_not_fit_is_refused(classifier, scorer):
@@ -150,13 +152,13 @@ def test_what_does_not_fit_is_refused(classifier, scorer):
 
 
 def test_a_file_is_known_by_its_content_not_its_place(classifier, tmp_path):
-    rows = "".join(f"{one.first},{one.second},{one.label}\n" for one in PAIRS)
-    found = []
+    rows = "".join(f"{pair.first},{pair.second},{pair.label}\n" for pair in PAIRS)
+    result = []
     for place in ("a", "b"):
         (tmp_path / place).mkdir()
         path = tmp_path / place / "dev.csv"
         path.write_text("sentence1,sentence2,label\n" + rows)
-        ruler = GlueTask(task="mrpc", file=str(path), labels=ALIKE)
-        assert ruler.settings["file"] == "dev.csv"
-        found.append(ruler(classifier, inference=INFERENCE).to_json())
-    assert found[0] == found[1]
+        measure = GlueTask(task="mrpc", file=str(path), labels=ALIKE)
+        assert measure.settings["file"] == "dev.csv"
+        result.append(measure(classifier, inference=INFERENCE).to_json())
+    assert result[0] == result[1]

@@ -17,26 +17,28 @@ from levelhead.measures.inference import holm_corrected
 from levelhead.measures.run import run_measures
 
 
-def said(ruler, lm, preference, stereotype, noise=0.3):
+def responses_of(measure, lm, preference, stereotype, noise=0.3):
     """Readouts of a model with so large a preference and stereotype, in log-odds."""
-    (found,) = ruler.read(lm)
-    first = ruler.compared_groups[0]
+    (result,) = measure.read(lm)
+    first = measure.compared_groups[0]
     chance = torch.Generator().manual_seed(4)
-    lean = torch.tensor([1.0 if item.group == first else -1.0 for item in found.items])
+    lean = torch.tensor([1.0 if item.group == first else -1.0 for item in result.items])
     odds = preference + stereotype * lean + noise * torch.randn(len(lean), generator=chance)
-    values = torch.full_like(found.values, -6.0)
-    values[:, 0, : len(found.metadata["words"][0])] += odds.double()[:, None]
-    return dataclasses.replace(found, values=values)
+    values = torch.full_like(result.values, -6.0)
+    values[:, 0, : len(result.metadata["words"][0])] += odds.double()[:, None]
+    return dataclasses.replace(result, values=values)
 
 
-def judged(ruler, lm, **planted):
+def judged(measure, lm, **planted):
     """Of a model that has the skill: of others, silence is inconclusive."""
-    measured = ruler.compute_measurement(lm, [said(ruler, lm, **planted)], inference=INFERENCE)
+    measured = measure.compute_measurement(
+        lm, [responses_of(measure, lm, **planted)], inference=INFERENCE
+    )
     return measured.model_copy(update={"skill": audits.SKILL})
 
 
 def test_the_value_is_the_mean_of_both_kinds_of_occupations():
-    lm, ruler = model("cloze"), made("group_preference")
+    lm, measure = model("cloze"), made("group_preference")
     p = {}
     for prompt in prompts():
         if prompt.kind == "base":
@@ -44,8 +46,8 @@ def test_the_value_is_the_mean_of_both_kinds_of_occupations():
             log_p = lm.fill([prompt.base], list(words))[0].double().exp().tolist()
             odds = torch.tensor((log_p[0] + log_p[1]) / (log_p[2] + log_p[3])).log()
             p.setdefault(prompt.majority_group, []).append(float(odds))
-    means = [sum(own) / len(own) for own in p.values()]
-    result = ruler(lm, inference=INFERENCE)
+    means = [sum(item) / len(item) for item in p.values()]
+    result = measure(lm, inference=INFERENCE)
     assert result.value == pytest.approx(sum(means) / 2, rel=1e-4)
     assert result.n == len(THINGS)
     assert result.groups == ("female", "male")
@@ -61,19 +63,19 @@ def test_the_value_is_the_mean_of_both_kinds_of_occupations():
 def test_a_default_without_a_stereotype_is_shown_and_told_by_its_side(preference, words):
     """Cloze cannot see it, by construction: one group's words are likelier everywhere."""
     lm = model("cloze")
-    found = judged(made("group_preference"), lm, preference=preference, stereotype=0.0)
-    assert found.value == pytest.approx(preference, abs=0.4)
-    assert decide_measure_verdict(found).status == "differs"
-    assert decide_measure_verdict(found).toward == words
-    assert found.p.alternative == "two-sided"
+    result = judged(made("group_preference"), lm, preference=preference, stereotype=0.0)
+    assert result.value == pytest.approx(preference, abs=0.4)
+    assert decide_measure_verdict(result).status == "differs"
+    assert decide_measure_verdict(result).toward == words
+    assert result.p.alternative == "two-sided"
     blind = judged(made("cloze"), lm, preference=preference, stereotype=0.0)
     assert decide_measure_verdict(blind).status == "not shown"
 
 
 def test_a_stereotype_without_a_default_is_not_a_preference():
     lm = model("cloze")
-    found = judged(made("group_preference"), lm, preference=0.0, stereotype=2.0)
-    assert decide_measure_verdict(found).status == "not shown"
+    result = judged(made("group_preference"), lm, preference=0.0, stereotype=2.0)
+    assert decide_measure_verdict(result).status == "not shown"
     seen = judged(made("cloze"), lm, preference=0.0, stereotype=2.0)
     assert decide_measure_verdict(seen).status == "differs"
 
@@ -86,9 +88,9 @@ def test_stereotypes_cancel_where_one_group_dominates_most_occupations():
         )
         for i, thing in enumerate(THINGS)
     )
-    ruler = GroupPreference(few, lexicon=WORDS)
-    found = judged(ruler, lm, preference=0.0, stereotype=3.0, noise=0.01)
-    assert abs(found.value) < 0.05  # a plain mean over occupations would be -1.2
+    measure = GroupPreference(few, lexicon=WORDS)
+    result = judged(measure, lm, preference=0.0, stereotype=3.0, noise=0.01)
+    assert abs(result.value) < 0.05  # a plain mean over occupations would be -1.2
 
 
 def test_occupations_of_one_side_only_are_refused():
@@ -99,17 +101,20 @@ def test_occupations_of_one_side_only_are_refused():
 
 def test_it_asks_what_cloze_asks(tmp_path, monkeypatch):
     lm = model("cloze")
-    ruler = made("group_preference")
-    cloze = Cloze(ruler.prompts, lexicon=WORDS)
-    assert ruler.queries(lm) == cloze.queries(lm)
+    bias_measure = made("group_preference")
+    cloze = Cloze(bias_measure.prompts, lexicon=WORDS)
+    assert bias_measure.queries(lm) == cloze.queries(lm)
     cloze(
         lm, inference=INFERENCE, context=RunContext(store=tmp_path)
     )  # the skill that both need is stored, too
     monkeypatch.setattr(type(lm), "run", None)
-    found = run_measures(
-        lm, [ruler, cloze], inference=INFERENCE, context=RunContext(store=tmp_path)
+    result = run_measures(
+        lm, [bias_measure, cloze], inference=INFERENCE, context=RunContext(store=tmp_path)
     )
-    assert [one.measure for one in found.measurements] == ["group_preference", "cloze"]
+    assert [measurement.measure for measurement in result.measurements] == [
+        "group_preference",
+        "cloze",
+    ]
 
 
 def test_the_preference_beyond_word_frequency(tmp_path):
@@ -118,45 +123,45 @@ def test_the_preference_beyond_word_frequency(tmp_path):
     text = tmp_path / "text.txt"
     rows = ["she is here ." if i % 10 else "the man is here ." for i in range(400)]
     text.write_text("\n".join(rows))
-    ruler = made("group_preference", frequencies=str(text))
+    measure = made("group_preference", frequencies=str(text))
     expected = float(torch.tensor((360 + 1) / (40 + 1)).log())
-    found = judged(ruler, lm, preference=expected, stereotype=0.0)
-    assert decide_measure_verdict(found).status == "differs"
-    beyond = found.extra(BEYOND_FREQUENCY)
-    assert beyond.value == pytest.approx(found.value - expected, abs=1e-6)
+    result = judged(measure, lm, preference=expected, stereotype=0.0)
+    assert decide_measure_verdict(result).status == "differs"
+    beyond = result.extra(BEYOND_FREQUENCY)
+    assert beyond.value == pytest.approx(result.value - expected, abs=1e-6)
     assert beyond.p.value > 0.05
     assert "contexts added" in beyond.interval.method  # the text was sampled, too
-    assert any("log-odds 2.175 in" in note for note in found.notes)
-    assert any(name.startswith("word frequency ") for name in found.provenance.data)
+    assert any("log-odds 2.175 in" in note for note in result.notes)
+    assert any(name.startswith("word frequency ") for name in result.provenance.data)
 
 
 def test_without_a_text_the_number_stands_and_the_control_is_told_missing(tmp_path):
     lm = model("cloze")
     for given in (str(tmp_path / "none.txt"), None, "auto"):
-        found = made("group_preference", frequencies=given)(lm, inference=INFERENCE)
-        assert any(note.startswith(f"{BEYOND_FREQUENCY}: not available: ") for note in found.notes)
-        assert BEYOND_FREQUENCY not in [one.name for one in found.extras]
-        assert not any(name.startswith("word frequency ") for name in found.provenance.data)
+        result = made("group_preference", frequencies=given)(lm, inference=INFERENCE)
+        assert any(note.startswith(f"{BEYOND_FREQUENCY}: not available: ") for note in result.notes)
+        assert BEYOND_FREQUENCY not in [extra.name for extra in result.extras]
+        assert not any(name.startswith("word frequency ") for name in result.provenance.data)
 
 
 @pytest.mark.parametrize(("preference", "status"), [(0.15, "not shown"), (0.6, "differs")])
 def test_a_preference_that_hardly_matters_is_not_called_one(preference, status):
     """With occupations enough, the least preference is significant: it must exceed a margin."""
     lm = model("cloze")
-    found = judged(made("group_preference"), lm, preference=preference, stereotype=0.0, noise=0.02)
-    assert 0 not in found.interval  # it is there
-    assert decide_measure_verdict(found).status == status
-    assert found.precision.margin == MARGIN
-    assert found.detectable > MARGIN
-    (alone,) = holm_corrected([found])
-    first, _ = holm_corrected([found, found])
+    result = judged(made("group_preference"), lm, preference=preference, stereotype=0.0, noise=0.02)
+    assert 0 not in result.interval  # it is there
+    assert decide_measure_verdict(result).status == status
+    assert result.precision.margin == MARGIN
+    assert result.detectable > MARGIN
+    (alone,) = holm_corrected([result])
+    first, _ = holm_corrected([result, result])
     assert first.detectable > alone.detectable > MARGIN
-    assert any("1.25 times as often" in note for note in found.notes)
+    assert any("1.25 times as often" in note for note in result.notes)
 
 
 def test_group_words_are_told_to_be_fixed():
-    found = made("group_preference")(model("cloze"), inference=INFERENCE)
-    assert any("the words that stand for the groups are fixed" in note for note in found.notes)
+    result = made("group_preference")(model("cloze"), inference=INFERENCE)
+    assert any("the words that stand for the groups are fixed" in note for note in result.notes)
 
 
 def test_the_control_does_not_change_what_values_compare():
@@ -189,9 +194,9 @@ def test_organisms_with_a_default_or_a_stereotype_are_told_apart(
     recipe = dataclasses.replace(TRAIN_CONFIGS["gpt2"], steps=150, threads=1)
     grown = Organism(Language(rho, variant), recipe, n_documents=3000)
     lm = grown.load_lm()
-    rulers = list_applicable_measures(grown.planted_measures(), lm)
+    measures = list_applicable_measures(grown.planted_measures(), lm)
     statuses = [
-        decide_measure_verdict(rulers[name](lm, inference=INFERENCE)).status
+        decide_measure_verdict(measures[name](lm, inference=INFERENCE)).status
         for name in ("group_preference", "cloze")
     ]
     assert statuses == [preference, stereotype]

@@ -47,48 +47,50 @@ def effect(x, y):
 
 def test_it_is_that_of_a_literal_loop():
     lm = model("lpbs")
-    found = made("lpbs")(lm, inference=INFERENCE)
+    result = made("lpbs")(lm, inference=INFERENCE)
     rows = np.array([[literal(lm, t, word) for t in templates()] for word in THINGS])
-    assert found.value == pytest.approx(effect(rows[:5], rows[5:]), abs=1e-4)
-    own = [dict(found.per_item_values)[f"{'ab'[i >= 5]}: {word}"] for i, word in enumerate(THINGS)]
-    assert own == pytest.approx(rows.mean(1).tolist(), abs=1e-5)
-    assert found.extra("difference of means").value == pytest.approx(
+    assert result.value == pytest.approx(effect(rows[:5], rows[5:]), abs=1e-4)
+    subset = [
+        dict(result.per_item_values)[f"{'ab'[i >= 5]}: {word}"] for i, word in enumerate(THINGS)
+    ]
+    assert subset == pytest.approx(rows.mean(1).tolist(), abs=1e-5)
+    assert result.extra("difference of means").value == pytest.approx(
         rows[:5].mean() - rows[5:].mean(), abs=1e-5
     )
-    assert found.extra("mean score").value == pytest.approx(rows.mean(), abs=1e-5)
-    assert found.extra("spread").value == pytest.approx(rows.std(ddof=1), abs=1e-5)
+    assert result.extra("mean score").value == pytest.approx(rows.mean(), abs=1e-5)
+    assert result.extra("spread").value == pytest.approx(rows.std(ddof=1), abs=1e-5)
     words = made("lpbs", pool="words")(lm, inference=INFERENCE)
     assert words.value == pytest.approx(effect(rows[:5].mean(1), rows[5:].mean(1)), abs=1e-4)
-    assert words.value != pytest.approx(found.value, rel=1e-3)
+    assert words.value != pytest.approx(result.value, rel=1e-3)
 
 
 def test_the_published_mistake_can_be_repeated():
     """The prior of a template is one for all words: it shows where templates are pooled."""
     lm = model("lpbs")
     first = (templates()[0], GroupTemplate("GGG said that XXX was here.", templates()[1].groups))
-    found = made("lpbs", templates=first, kurita_compat=True)(lm, inference=INFERENCE)
+    result = made("lpbs", templates=first, kurita_compat=True)(lm, inference=INFERENCE)
     rows = np.array([[literal(lm, t, word, compat=True) for t in first] for word in THINGS])
-    assert found.value == pytest.approx(effect(rows[:5], rows[5:]), abs=1e-4)
-    plain = made("lpbs", templates=first)(lm, inference=INFERENCE)
-    assert plain.value != pytest.approx(found.value, rel=1e-3)
-    assert "published code" in found.provenance.equation
-    assert plain.comparability_key != found.comparability_key
+    assert result.value == pytest.approx(effect(rows[:5], rows[5:]), abs=1e-4)
+    base = made("lpbs", templates=first)(lm, inference=INFERENCE)
+    assert base.value != pytest.approx(result.value, rel=1e-3)
+    assert "published code" in result.provenance.equation
+    assert base.comparability_key != result.comparability_key
     with pytest.raises(LevelheadError, match="target first"):
         made("lpbs", kurita_compat=True)(lm)
 
 
 def test_groups_exchanged_turn_it_round():
     lm = model("lpbs")
-    one = made("lpbs")(lm, inference=INFERENCE)
+    single = made("lpbs")(lm, inference=INFERENCE)
     two = made("lpbs", groups=("female", "male"))(lm, inference=INFERENCE)
-    assert two.value == pytest.approx(-one.value)
+    assert two.value == pytest.approx(-single.value)
 
 
 def test_a_target_of_several_tokens_is_hidden_whole():
     first, second = ("nurse house", "doctor", "quick"), ("in", "lazy", "river")
     lists = TargetFamily("things", "", (Side("a", None, first), Side("b", None, second)))
-    lm, ruler = model("lpbs"), made("lpbs", targets=lists)
-    (found,) = ruler.read(lm)
+    lm, measure = model("lpbs"), made("lpbs", targets=lists)
+    (result,) = measure.read(lm)
     template = templates()[1]
     shown, hidden = (
         lm.layout.model(lm.tokens.tokenizer(text, return_tensors="pt")["input_ids"])
@@ -100,7 +102,7 @@ def test_a_target_of_several_tokens_is_hidden_whole():
         p = output.prediction_logits[0, place].double().softmax(-1).detach()
         male, female = (sum(p[lm_ids[w]] for w in words) for _, words in template.groups)
         odds.append(float(male.log() - female.log()))
-    assert float(lpbs_scores(found)[0, 2]) == pytest.approx(odds[0] - odds[1], abs=1e-5)
+    assert float(lpbs_scores(result)[0, 2]) == pytest.approx(odds[0] - odds[1], abs=1e-5)
 
 
 def test_what_is_no_template_or_test_is_refused():

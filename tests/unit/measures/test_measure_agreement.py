@@ -27,12 +27,12 @@ def table(**columns):
 
 
 def test_orders_that_are_alike_and_opposite():
-    found = measure_agreement(table(a=range(8), b=np.exp(range(8)), c=range(8, 0, -1)))
-    assert found.cell("a", "b").spearman == pytest.approx(1)
-    assert found.cell("c", "a").spearman == pytest.approx(-1)
-    assert found.cell("a", "b").interval.low > 0.5
-    assert found.cell("a", "b").interval.high == pytest.approx(1)
-    assert {cell.p.family for cell in found.cells} == {3}
+    result = measure_agreement(table(a=range(8), b=np.exp(range(8)), c=range(8, 0, -1)))
+    assert result.cell("a", "b").spearman == pytest.approx(1)
+    assert result.cell("c", "a").spearman == pytest.approx(-1)
+    assert result.cell("a", "b").interval.low > 0.5
+    assert result.cell("a", "b").interval.high == pytest.approx(1)
+    assert {cell.p.family for cell in result.cells} == {3}
 
 
 def test_it_is_scipys_spearman_ties_and_all():
@@ -62,12 +62,12 @@ def test_the_interval_covers():
 def test_what_cannot_be_compared_is_said():
     rows = table(a=range(6), b=[1.0] * 6, c=[3, 1, 2, 5, 4, 6])
     rows["9"] = {"d": 1.0}
-    found = measure_agreement(rows)
-    assert [(cell.first, cell.second) for cell in found.cells] == [("a", "c")]
-    assert "a and b: one of them is the same in every row" in found.notes
-    assert "a and d: 0 rows have both, 5 are needed" in found.notes
+    result = measure_agreement(rows)
+    assert [(cell.first, cell.second) for cell in result.cells] == [("a", "c")]
+    assert "a and b: one of them is the same in every row" in result.notes
+    assert "a and d: 0 rows have both, 5 are needed" in result.notes
     with pytest.raises(LevelheadError, match="not compared"):
-        found.cell("a", "d")
+        result.cell("a", "d")
     with pytest.raises(LevelheadError, match="no two measures"):
         measure_agreement(table(a=[1, 2, 3], b=[1, 2, 3]))
     with pytest.raises(LevelheadError, match="1 measures where"):
@@ -76,46 +76,46 @@ def test_what_cannot_be_compared_is_said():
 
 @pytest.fixture(scope="module")
 def results(tmp_path_factory):
-    """Two rulers on a tiny model with seven edits."""
+    """Two measures on a tiny model with seven edits."""
     folder = tmp_path_factory.mktemp("results")
     lm = model("crows")
     for i in range(7):
         edited = lm.edited(HeadScale([Site("head_out", 1, i % 4)], 0.2 * i)) if i else lm
         rows = [made(name)(edited, inference=INFERENCE) for name in ("crows_margin", "cloze")]
-        told = {"measurements": [row.model_dump() for row in rows], "comparisons": []}
-        (folder / f"{i}.json").write_bytes(to_canonical_json(told))
+        output = {"measurements": [row.model_dump() for row in rows], "comparisons": []}
+        (folder / f"{i}.json").write_bytes(to_canonical_json(output))
     return folder
 
 
 @pytest.fixture
 def untried(monkeypatch):
-    """As if no ruler had been tried where the truth is known."""
+    """As if no measure had been tried where the truth is known."""
     monkeypatch.setattr("levelhead.core.calibration.load_calibration", lambda: None)
 
 
 @pytest.mark.usefixtures("untried")
 def test_results_of_measure_are_set_against_each_other(results):
-    found = agreement_from_results([str(results)])
-    assert found.n_rows == 7
+    result = agreement_from_results([str(results)])
+    assert result.n_rows == 7
     values = [json.loads(path.read_bytes())["measurements"] for path in sorted(results.iterdir())]
     columns = [[row[i]["value"] for row in values] for i in (0, 1)]
-    cell = found.cell("crows_margin", "cloze")
+    cell = result.cell("crows_margin", "cloze")
     assert cell.spearman == pytest.approx(stats.spearmanr(*columns).statistic)
     assert cell.n == 7
-    assert found.notes[0].startswith("7 rows of 1 models: edits of one model are not independent")
-    assert dict(found.directions)["cloze"].startswith("above 0")
-    told = levelhead("measure", "--agreement", str(results))
-    assert told.returncode == 0
-    assert "crows_margin" in told.stdout
-    whole = levelhead("measure", "--agreement", str(results), "--json")
-    assert json.loads(whole.stdout)["cells"][0]["n"] == 7
+    assert result.notes[0].startswith("7 rows of 1 models: edits of one model are not independent")
+    assert dict(result.directions)["cloze"].startswith("above 0")
+    completed = levelhead("measure", "--agreement", str(results))
+    assert completed.returncode == 0
+    assert "crows_margin" in completed.stdout
+    full = levelhead("measure", "--agreement", str(results), "--json")
+    assert json.loads(full.stdout)["cells"][0]["n"] == 7
 
 
-def test_rulers_that_failed_are_marked(results, monkeypatch):
+def test_measures_that_failed_are_marked(results, monkeypatch):
     monkeypatch.setattr("levelhead.core.calibration.load_calibration", AllFailed)
-    found = agreement_from_results([str(results)])
-    assert found.measures == ("crows_margin \u2020", "cloze \u2020")
-    assert found.notes[-1] == DAGGER_NOTE
+    result = agreement_from_results([str(results)])
+    assert result.measures == ("crows_margin \u2020", "cloze \u2020")
+    assert result.notes[-1] == DAGGER_NOTE
 
 
 @pytest.mark.usefixtures("untried")
@@ -124,8 +124,8 @@ def test_values_that_are_not_comparable_are_different_columns(results, tmp_path)
     other = made("crows_margin", protocol="meade")(lm, inference=INFERENCE)
     path = tmp_path / "other.json"
     path.write_bytes(to_canonical_json({"measurements": [other.model_dump()], "comparisons": []}))
-    found = agreement_from_results([str(results), str(path)])
-    assert set(found.measures) == {"crows_margin #1", "crows_margin #2", "cloze"}
+    result = agreement_from_results([str(results), str(path)])
+    assert set(result.measures) == {"crows_margin #1", "crows_margin #2", "cloze"}
     conflict = other.model_copy(update={"value": other.value + 1})
     second = tmp_path / "conflict.json"
     second.write_bytes(

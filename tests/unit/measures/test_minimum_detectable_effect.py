@@ -33,12 +33,12 @@ def estimate(name, p=0.01, least_p=0.0, **changes):
 def test_a_family_of_nine_needs_a_larger_effect_than_one():
     alone = estimate("a")
     assert holm_corrected([alone]) == (alone,)
-    found = holm_corrected([estimate(str(i)) for i in range(9)])
+    result = holm_corrected([estimate(str(i)) for i in range(9)])
     expected = minimum_detectable_effect(1.0, 30, alpha=0.05 / 9)
-    assert [each.detectable for each in found] == pytest.approx([expected] * 9)
-    assert found[0].detectable > 1.25 * alone.detectable
+    assert [each.detectable for each in result] == pytest.approx([expected] * 9)
+    assert result[0].detectable > 1.25 * alone.detectable
     # Corrected again in another family, it is that family's.
-    again = holm_corrected(found[:2])
+    again = holm_corrected(result[:2])
     assert again[0].detectable == pytest.approx(minimum_detectable_effect(1.0, 30, alpha=0.025))
 
 
@@ -50,8 +50,8 @@ def test_what_has_another_source_is_left_as_it_is():
 
 
 def test_too_few_rearrangements_for_a_family_find_nothing():
-    found = holm_corrected([estimate(str(i), least_p=0.01) for i in range(9)])  # 0.05 / 9 < 0.01
-    assert {each.detectable for each in found} == {None}
+    result = holm_corrected([estimate(str(i), least_p=0.01) for i in range(9)])  # 0.05 / 9 < 0.01
+    assert {each.detectable for each in result} == {None}
     assert holm_corrected([estimate(str(i), least_p=0.01) for i in range(5)])[0].detectable > 0
 
 
@@ -81,25 +81,25 @@ def test_the_largest_of_a_family_must_exceed_its_null_maxima():
 
 @pytest.mark.parametrize("name", ["single t-test", "25 heads, Romano-Wolf"])
 def test_the_printed_effect_is_found_as_often_as_is_said(name):
-    found, _ = power.power(name, 100, pilots=20)
-    assert 0.68 <= found <= 0.92  # 0.8, and three standard errors of 100 data sets
+    result, _ = power.power(name, 100, pilots=20)
+    assert 0.68 <= result <= 0.92  # 0.8, and three standard errors of 100 data sets
 
 
 @pytest.mark.full
 @pytest.mark.parametrize("name", power.POWER)
 def test_power_at_the_printed_effect_is_75_to_85_percent(name):
-    found, printed = power.power(name, 800)
-    assert 0.75 <= found <= 0.85, f"{found:.3f} at {printed:.3f}"
+    result, printed = power.power(name, 800)
+    assert 0.75 <= result <= 0.85, f"{result:.3f} at {printed:.3f}"
 
 
 @pytest.mark.parametrize("name", ["strength, skewed", "counterfactual, saturated"])
 def test_the_interval_of_the_effect_covers_it(name):
-    found, _ = power.coverage(name, 50, draws=199)
-    assert found >= 0.85  # 0.95 less three standard errors of 50 data sets
+    result, _ = power.coverage(name, 50, draws=199)
+    assert result >= 0.85  # 0.95 less three standard errors of 50 data sets
 
 
 @pytest.mark.full
 @pytest.mark.parametrize("name", power.COVERAGE)
 def test_the_interval_of_the_effect_covers_92_percent(name):
-    found, truth = power.coverage(name, 600)
-    assert found >= 0.92, f"{found:.3f} cover {truth:.4f}"
+    result, truth = power.coverage(name, 600)
+    assert result >= 0.92, f"{result:.3f} cover {truth:.4f}"

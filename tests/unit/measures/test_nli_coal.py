@@ -15,10 +15,10 @@ ENTAILED, NEUTRAL, CONTRADICTED = (NLI.index(x) for x in ("entailment", "neutral
 
 def answered(answer):
     """The readouts of the tiny pairs, with given probabilities in the model's order."""
-    ruler = made("nli_coal")
-    (found,) = ruler.read(model("nli_coal"))
-    rows = torch.tensor([answer(item) for item in found.items], dtype=torch.float64)
-    return ruler, dataclasses.replace(found, values=rows.log()[:, None])
+    measure = made("nli_coal")
+    (result,) = measure.read(model("nli_coal"))
+    rows = torch.tensor([answer(item) for item in result.items], dtype=torch.float64)
+    return measure, dataclasses.replace(result, values=rows.log()[:, None])
 
 
 def probabilities(column, p=0.8):
@@ -41,9 +41,9 @@ def test_the_score_is_the_papers_formula_pair_by_pair():
         wrong.setdefault(part, []).append(float(hit[0]))
         smooth.setdefault(part, []).append(float(hit[1]))
     mean = {part: sum(rows) / len(rows) for part, rows in wrong.items()}
-    found = made("nli_coal")(lm, inference=INFERENCE)
-    assert found.value == pytest.approx(sum(mean.values()) / 3)
-    assert [one.value for one in found.extras[1:4]] == pytest.approx(
+    result = made("nli_coal")(lm, inference=INFERENCE)
+    assert result.value == pytest.approx(sum(mean.values()) / 3)
+    assert [extra.value for extra in result.extras[1:4]] == pytest.approx(
         [mean["pro"], mean["anti"], mean["non"]]
     )
     other = made("nli_coal_probability")(lm, inference=INFERENCE)
@@ -57,27 +57,27 @@ def test_only_the_difference_between_twins_is_about_a_group():
     def all_entailed(item):
         return probabilities(ENTAILED, 0.8 + 0.01 * int(item.units[1]))
 
-    ruler, found = answered(all_entailed)
-    result = ruler.compute_measurement(model("nli_coal"), [found], inference=INFERENCE)
+    measure, outcome = answered(all_entailed)
+    result = measure.compute_measurement(model("nli_coal"), [outcome], inference=INFERENCE)
     assert result.value == pytest.approx(2 / 3)  # pro and non are "wrong", anti is not
-    assert [one for one in result.extras if "less" in one.name] == []
+    assert [extra for extra in result.extras if "less" in extra.name] == []
     assert any("entailment, pro less anti" in note for note in result.notes)
 
     def as_the_stereotype_has_it(item):
         right = {"pro": ENTAILED, "anti": CONTRADICTED, "non": NEUTRAL}[item.group]
         return probabilities(right, 0.7 + 0.02 * (len(item.units[0]) % 5))
 
-    ruler, found = answered(as_the_stereotype_has_it)
-    result = ruler.compute_measurement(model("nli_coal"), [found], inference=INFERENCE)
+    measure, outcome = answered(as_the_stereotype_has_it)
+    result = measure.compute_measurement(model("nli_coal"), [outcome], inference=INFERENCE)
     assert result.value == pytest.approx(2 / 3)
-    leans = [one for one in result.extras if "less" in one.name]
-    assert [one.value > 0.5 for one in leans] == [True, True]
-    assert all(one.p.family == 2 and one.p.adjusted < 0.05 for one in leans)
+    leans = [extra for extra in result.extras if "less" in extra.name]
+    assert [lean.value > 0.5 for lean in leans] == [True, True]
+    assert all(lean.p.family == 2 and lean.p.adjusted < 0.05 for lean in leans)
 
 
 def test_occupations_with_a_stereotype_and_without_are_drawn_apart():
-    ruler, found = answered(lambda item: probabilities(NEUTRAL))
-    design = ruler.design(found, ruler.primary_metric)
+    measure, result = answered(lambda item: probabilities(NEUTRAL))
+    design = measure.design(result, measure.primary_metric)
     assert sorted(len(stratum) for stratum in design.samples) == [3, 7]
 
 
@@ -98,9 +98,9 @@ def test_pairs_that_cannot_be_compared_are_refused():
 def test_the_published_pairs_are_twins_and_serve_fairness_too(monkeypatch):
     monkeypatch.setenv("LEVELHEAD_DATA", str(asset("data")))
     assert [len(nli.load_nli_coal_pairs(part)) for part in nli.COAL_PARTS] == [1000, 1000, 3420]
-    ruler = Nli(source="coal")
-    assert len(ruler.items) == len({pair.id for pair in ruler.items}) == 5420
-    assert {pair.id.rsplit("/", 1)[1] for pair in ruler.items} == {"man", "woman"}
-    assert len({pair.id.split("/")[0] for pair in ruler.items}) == 271
-    assert set(ruler.data) == {"lexicon gender-en", *NliCoal().data}
+    measure = Nli(source="coal")
+    assert len(measure.items) == len({pair.id for pair in measure.items}) == 5420
+    assert {pair.id.rsplit("/", 1)[1] for pair in measure.items} == {"man", "woman"}
+    assert len({pair.id.split("/")[0] for pair in measure.items}) == 271
+    assert set(measure.data) == {"lexicon gender-en", *NliCoal().data}
     assert NliCoal().items[0].id == "pro/nanny/0/woman"

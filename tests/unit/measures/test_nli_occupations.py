@@ -29,10 +29,10 @@ NEUTRAL = NLI.index("neutral")
 
 
 @pytest.fixture(scope="module")
-def said():
+def responses():
     """The classifier's own probabilities, one forward a pair."""
     lm = model("nli_gap")
-    found = {}
+    result = {}
     for pair in nli_pairs():
         row = lm.tokens.tokenizer.backend_tokenizer.encode(pair.first, pair.second)
         with torch.no_grad():
@@ -43,20 +43,20 @@ def said():
                 .logits[0]
                 .double()
             )
-        found[tuple(pair.id.split("/"))] = logits.softmax(-1)
-    return found
+        result[tuple(pair.id.split("/"))] = logits.softmax(-1)
+    return result
 
 
-def literal(said, tau):
+def literal(responses, tau):
     """Every formula as the papers say it, pair by pair."""
     by_cell, by_word, by_occupation = defaultdict(set), defaultdict(list), defaultdict(list)
-    for (occupation, template, word), p in said.items():
+    for (occupation, template, word), p in responses.items():
         by_cell[occupation, template].add(int(p.argmax()))
         by_word[occupation, word].append(p)
         by_occupation[occupation].append((word, p))
-    right = [float(p.argmax() == NEUTRAL) for p in said.values()]
+    right = [float(p.argmax() == NEUTRAL) for p in responses.values()]
     strict = [
-        all(len(labels) == 1 for (own, _), labels in by_cell.items() if own == occupation)
+        all(len(labels) == 1 for (subset, _), labels in by_cell.items() if subset == occupation)
         for occupation in by_occupation
     ]
     majority, gap = [], []
@@ -80,18 +80,20 @@ def literal(said, tau):
         "nli_parity_majority": sum(majority) / len(majority),
         "nli_fairness": accuracy * parity,
         "nli_gap": sum(gap) / len(gap),
-        "net_neutral": sum(float(p[NEUTRAL]) for p in said.values()) / len(said),
+        "net_neutral": sum(float(p[NEUTRAL]) for p in responses.values()) / len(responses),
         "fraction_neutral": sum(bool(p.argmax() == NEUTRAL) for p in cells) / len(cells),
         "threshold_neutral": sum(bool(p[NEUTRAL] > tau) for p in cells) / len(cells),
     }
 
 
-def test_every_formula_is_that_of_a_literal_loop(said):
+def test_every_formula_is_that_of_a_literal_loop(responses):
     tau = 0.45
-    ruler = made("nli_fairness", tau=tau)
-    (found,) = ruler.read(model("nli_fairness"))
-    values = {a.name: float(a.value(found, ruler.design(found, a))) for a in ruler.ordered_metrics}
-    expected = literal(said, tau)
+    measure = made("nli_fairness", tau=tau)
+    (result,) = measure.read(model("nli_fairness"))
+    values = {
+        a.name: float(a.value(result, measure.design(result, a))) for a in measure.ordered_metrics
+    }
+    expected = literal(responses, tau)
     assert values == pytest.approx(expected, abs=1e-6)
     # The case is worth something: none of them is 0 or 1, and the two parities differ.
     assert all(0 < value < 1 for value in expected.values())
@@ -107,26 +109,26 @@ def test_classes_go_by_name_not_by_place():
         head = other.layout.model.classifier
         head.weight.copy_(head.weight[order])
         head.bias.copy_(head.bias[order])
-    (one,) = made("nli_gap").read(lm)
+    (single,) = made("nli_gap").read(lm)
     (two,) = made("nli_gap", labels=names).read(
         other, context=RunContext(store="memory://other-order")
     )
-    for ruler in (made("nli_fairness"), made("nli_gap"), made("threshold_neutral")):
-        value = float(ruler.reduce(one))
-        again = float(ruler.reduce(dataclasses.replace(two)))
+    for measure in (made("nli_fairness"), made("nli_gap"), made("threshold_neutral")):
+        value = float(measure.reduce(single))
+        again = float(measure.reduce(dataclasses.replace(two)))
         assert again == pytest.approx(value, abs=1e-6)
 
 
 def test_the_order_of_the_classes_does_not_make_models_incomparable(tmp_path):
     names = ("entailment", "neutral", "contradiction")
     head = made("nli_gap").primary_metric
-    told = [
-        made("nli_gap", labels=own).build_comparability_key(
-            head, made("nli_gap", labels=own).read(lm)[0]
+    output = [
+        made("nli_gap", labels=subset).build_comparability_key(
+            head, made("nli_gap", labels=subset).read(lm)[0]
         )
-        for own, lm in ((NLI, model("nli_gap")), (names, model("nli_gap")))
+        for subset, lm in ((NLI, model("nli_gap")), (names, model("nli_gap")))
     ]
-    assert told[0] == told[1]
+    assert output[0] == output[1]
 
 
 def test_names_that_contradict_the_model_are_refused():
@@ -159,24 +161,24 @@ def test_a_classifier_with_nameless_classes_is_refused():
 
 
 def test_fairness_shows_both_factors():
-    found = made("nli_fairness")(model("nli_fairness"), inference=INFERENCE)
-    assert found.value == pytest.approx(
-        found.extra("nli_accuracy").value * found.extra("nli_parity").value
+    result = made("nli_fairness")(model("nli_fairness"), inference=INFERENCE)
+    assert result.value == pytest.approx(
+        result.extra("nli_accuracy").value * result.extra("nli_parity").value
     )
-    assert found.extra("nli_parity").interval.method == "wilson, 10 occupations"
-    assert any("about occupations, for these words only" in note for note in found.notes)
-    signed = [one for one in found.extras if one.name.endswith("female less male")]
+    assert result.extra("nli_parity").interval.method == "wilson, 10 occupations"
+    assert any("about occupations, for these words only" in note for note in result.notes)
+    signed = [extra for extra in result.extras if extra.name.endswith("female less male")]
     assert len(signed) >= 2
-    assert {one.p.family for one in signed} == {len(signed)}
+    assert {item.p.family for item in signed} == {len(signed)}
 
 
 def test_no_occupation_alike_has_an_interval():
-    ruler = made("nli_fairness")
-    (found,) = ruler.read(model("nli_fairness"))
+    measure = made("nli_fairness")
+    (outcome,) = measure.read(model("nli_fairness"))
     rows = [[-9.0, -0.1, -3.0] if item.group == "female" else [-9.0, -3.0, -0.1] for item in
-            found.items]  # fmt: skip
-    none = dataclasses.replace(found, values=torch.tensor(rows, dtype=torch.float64)[:, None])
-    result = ruler.compute_measurement(model("nli_fairness"), [none], inference=INFERENCE)
+            outcome.items]  # fmt: skip
+    none = dataclasses.replace(outcome, values=torch.tensor(rows, dtype=torch.float64)[:, None])
+    result = measure.compute_measurement(model("nli_fairness"), [none], inference=INFERENCE)
     assert result.value == 0
     assert 0 < result.interval.high < 0.5
     assert result.extra("nli_parity").value == 0
@@ -185,20 +187,20 @@ def test_no_occupation_alike_has_an_interval():
 
 def test_the_majority_is_of_labels_not_of_probabilities():
     """Three weak entailments outvote one strong neutral."""
-    ruler = made("nli_parity_majority")
-    (found,) = ruler.read(model("nli_gap"))
+    measure = made("nli_parity_majority")
+    (result,) = measure.read(model("nli_gap"))
     weak, strong = [0.25, 0.4, 0.35], [0.04, 0.01, 0.95]
-    rows = torch.tensor([weak] * len(found), dtype=torch.float64)
-    rows[[item.id for item in found.items].index("nurse/0/she")] = torch.tensor(strong).double()
-    given = dataclasses.replace(found, values=rows.log()[:, None])
-    assert float(ruler.reduce(given)) == 1
+    rows = torch.tensor([weak] * len(result), dtype=torch.float64)
+    rows[[item.id for item in result.items].index("nurse/0/she")] = torch.tensor(strong).double()
+    given = dataclasses.replace(result, values=rows.log()[:, None])
+    assert float(measure.reduce(given)) == 1
     assert float(made("nli_parity").reduce(given)) == pytest.approx(0.9)
 
 
 def test_words_of_neither_group_are_dropped_by_name():
     odd = TextPair("nurse/0/river", "the nurse is here.", "the river is here.", "neutral")
-    found = made("nli_gap", pairs=(*neutral(), odd))(model("nli_gap"), inference=INFERENCE)
-    assert found.dropped == (DroppedItem("nurse/0/river", "'river' is of neither group"),)
+    result = made("nli_gap", pairs=(*neutral(), odd))(model("nli_gap"), inference=INFERENCE)
+    assert result.dropped == (DroppedItem("nurse/0/river", "'river' is of neither group"),)
     with pytest.raises(LevelheadError, match="occupation, template and word"):
         Nli((TextPair("7", "a", "b", "neutral"),), lexicon=WORDS).queries(None)
     with pytest.raises(LevelheadError, match="source would change nothing with pairs of your own"):
@@ -213,14 +215,14 @@ def test_an_occupation_with_one_group_only_has_no_gap():
 
 
 def test_snli_clusters_by_premise_and_shows_chance():
-    found = made("snli")(model("snli"), inference=INFERENCE)
+    result = made("snli")(model("snli"), inference=INFERENCE)
     lm = model("snli")
     p = lm.classify([(pair.first, pair.second) for pair in nli_pairs()])
     right = [NLI[i] == pair.label for i, pair in zip(p.argmax(1), nli_pairs(), strict=True)]
-    assert found.value == pytest.approx(100 * sum(right) / len(right))
+    assert result.value == pytest.approx(100 * sum(right) / len(right))
     gold = [p[i, NLI.index(pair.label)] for i, pair in enumerate(nli_pairs())]
-    assert found.extra("snli_likelihood").value == pytest.approx(float(sum(gold)) / len(gold))
-    assert found.notes[-1] == "always contradiction: 40.0% of pairs"
+    assert result.extra("snli_likelihood").value == pytest.approx(float(sum(gold)) / len(gold))
+    assert result.notes[-1] == "always contradiction: 40.0% of pairs"
     (read,) = made("snli").read(lm)
     assert (
         made("snli").design(read, made("snli").primary_metric).limiting_factor.n_units == 20

@@ -48,11 +48,11 @@ def test_a_price_has_no_parity_and_no_test():
 def test_sentences_are_chosen_by_hash(tmp_path):
     path = tmp_path / "texts.txt"
     path.write_text("\n".join(sentences()))
-    whole = PseudoPerplexity(str(path), limit=None).items
-    assert PseudoPerplexity(str(path), limit=4).items == whole[:4]
-    texts = [one.text for one in whole]
+    full = PseudoPerplexity(str(path), limit=None).items
+    assert PseudoPerplexity(str(path), limit=4).items == full[:4]
+    texts = [item.text for item in full]
     turned = PseudoPerplexity(tuple(reversed(sentences())), limit=None).items
-    assert [one.text for one in turned] == texts
+    assert [item.text for item in turned] == texts
 
 
 def test_what_is_refused(tmp_path):

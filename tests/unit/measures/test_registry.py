@@ -58,7 +58,7 @@ def test_options_have_their_types(text, option, value):
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "output"),
     [
         ("sat", "did you mean 'seat'"),
         ("seat:contexts_per_wrd=3", "did you mean 'contexts_per_word'"),
@@ -70,8 +70,8 @@ def test_options_have_their_types(text, option, value):
         ("crows_margin:bias=gender", "'crows_margin' is a metric of the measure 'crows'"),
     ],
 )
-def test_what_is_wrong_is_said(text, told):
-    with pytest.raises(LevelheadError, match=told):
+def test_what_is_wrong_is_said(text, output):
+    with pytest.raises(LevelheadError, match=output):
         parse_measure(text)
 
 

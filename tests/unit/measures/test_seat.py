@@ -32,40 +32,40 @@ def literal(x, y, a, b):
 def test_it_is_the_literal_formula():
     rng = np.random.default_rng(0)
     lists = [rng.normal(size=(n, 6)) for n in (5, 4, 7, 3)]
-    tensors = [torch.from_numpy(one) for one in lists]
+    tensors = [torch.from_numpy(item) for item in lists]
     assert seat_effect_size(*tensors) == pytest.approx(literal(*lists), rel=1e-12)
 
 
 def test_a_vector_without_direction_is_refused():
-    ones = torch.ones(2, 3)
+    items = torch.ones(2, 3)
     with pytest.raises(NotMeasurableError, match="vector is zero"):
-        associations(torch.zeros(1, 3), ones, ones)
+        associations(torch.zeros(1, 3), items, items)
 
 
 def test_the_value_is_that_of_the_words_averaged_over_their_contexts():
-    ruler, lm = made("seat"), model("seat")
-    (asked,) = ruler.queries(lm)
+    measure, lm = made("seat"), model("seat")
+    (query_set,) = measure.queries(lm)
     vectors = {}
-    for item in asked.items:
+    for item in query_set.items:
         texts, spans = [ask[0] for ask in item.queries], [ask[1:] for ask in item.queries]
-        own = lm.embed(texts, spans).double().mean(0)
-        vectors.setdefault(item.group, []).append(own.numpy())
+        subset = lm.embed(texts, spans).double().mean(0)
+        vectors.setdefault(item.group, []).append(subset.numpy())
     slow = literal(*(vectors[side] for side in "XYAB"))
-    assert ruler(lm, inference=INFERENCE).value == pytest.approx(slow, rel=1e-5)
+    assert measure(lm, inference=INFERENCE).value == pytest.approx(slow, rel=1e-5)
 
 
 def test_an_effect_size_can_stay_while_the_association_falls():
     """Why difference and spread stand beside it."""
-    ruler, lm = made("seat"), model("seat")
-    found = ruler.read(lm)
-    s = ruler.primary_metric.per_item_values(found[0])
-    design = ruler.design(found[0], ruler.primary_metric)
-    seat, difference, spread, _ = ruler.ordered_metrics
+    measure, lm = made("seat"), model("seat")
+    outcome = measure.read(lm)
+    s = measure.primary_metric.per_item_values(outcome[0])
+    design = measure.design(outcome[0], measure.primary_metric)
+    seat, difference, spread, _ = measure.ordered_metrics
     for aspect, ratio in ((seat, 1), (difference, 17), (spread, 17)):
-        whole, fallen = (float(aspect.aggregate(v, design.full_sample)) for v in (s, s / 17))
-        assert whole / fallen == pytest.approx(ratio, rel=1e-9)
-    result = ruler.compute_measurement(lm, found, inference=INFERENCE)
-    assert {"difference of means", "spread", "|seat|"} <= {one.name for one in result.extras}
+        full, fallen = (float(aspect.aggregate(v, design.full_sample)) for v in (s, s / 17))
+        assert full / fallen == pytest.approx(ratio, rel=1e-9)
+    result = measure.compute_measurement(lm, outcome, inference=INFERENCE)
+    assert {"difference of means", "spread", "|seat|"} <= {extra.name for extra in result.extras}
 
 
 def test_the_absolute_value_has_the_null_mean_as_parity():
@@ -77,12 +77,12 @@ def test_the_absolute_value_has_the_null_mean_as_parity():
 
 
 def test_matched_contexts_are_used_with_both_members_of_a_pair():
-    ruler = made("seat", contexts="matched")
-    (asked,) = ruler.queries(model("seat"))
-    own = {item.id: item for item in asked.items}
+    measure = made("seat", contexts="matched")
+    (query_set,) = measure.queries(model("seat"))
+    subset = {item.id: item for item in query_set.items}
     for first, second in zip(FEMALE, MALE, strict=True):
         hers, his = (
-            {f"{text[:start]}*{text[end:]}" for text, start, end in own[name].queries}
+            {f"{text[:start]}*{text[end:]}" for text, start, end in subset[name].queries}
             for name in (f"{A}: {first}", f"{B}: {second}")
         )
         assert hers == his
@@ -94,60 +94,63 @@ def test_a_causal_model_does_not_read_first_words(tmp_path):
     rows += [f"the {who} said that." for who in FEMALE + MALE]
     path.write_text("\n".join(rows))
     lm = load(zoo.folder("llama", "LlamaForCausalLM"))
-    ruler = Seat(WORDS, targets="things", corpus=str(path))
-    (asked,) = ruler.queries(lm)
-    assert not any(ask[1] == 0 for item in asked.items for ask in item.queries)
-    assert any("contexts left out: 90 (first words of a text" in note for note in asked.notes)
-    masked = ruler.queries(model("seat"))[0]
+    measure = Seat(WORDS, targets="things", corpus=str(path))
+    (query_set,) = measure.queries(lm)
+    assert not any(ask[1] == 0 for item in query_set.items for ask in item.queries)
+    assert any("contexts left out: 90 (first words of a text" in note for note in query_set.notes)
+    masked = measure.queries(model("seat"))[0]
     assert any(ask[1] == 0 for item in masked.items for ask in item.queries)
 
 
 def test_fewer_contexts_are_the_first_of_more():
-    ruler, lm = made("seat"), model("seat")
-    whole = ruler(lm, inference=INFERENCE)
+    measure, lm = made("seat"), model("seat")
+    full = measure(lm, inference=INFERENCE)
     few = made("seat", contexts_per_word=3)(lm, inference=INFERENCE)
-    assert whole.extra("seat at 3 contexts a word").value == pytest.approx(few.value, rel=1e-6)
+    assert full.extra("seat at 3 contexts a word").value == pytest.approx(few.value, rel=1e-6)
     matched = made("seat", contexts="matched")(lm, inference=INFERENCE)
     fewer = made("seat", contexts="matched", contexts_per_word=10)(lm, inference=INFERENCE)
-    assert "seat at 10 contexts a word" in {one.name for one in fewer.extras}
+    assert "seat at 10 contexts a word" in {extra.name for extra in fewer.extras}
     assert matched.extra("seat at 10 contexts a word").value != matched.value
 
 
 def test_contexts_that_differ_widen_the_interval():
-    ruler, lm = made("seat"), model("seat")
-    (found,) = ruler.read(lm)
-    among = jackknife_variance(ruler.leave_block_out_values(found, ruler.primary_metric))
+    measure, lm = made("seat"), model("seat")
+    (result,) = measure.read(lm)
+    among = jackknife_variance(measure.leave_block_out_values(result, measure.primary_metric))
     assert among > 0
-    steady = found.answers.clone()
-    means = found.values[torch.tensor(found.owner)]
-    calm = dataclasses.replace(found, answers=means + (steady - means) / 100)
+    steady = result.answers.clone()
+    means = result.values[torch.tensor(result.owner)]
+    calm = dataclasses.replace(result, answers=means + (steady - means) / 100)
     assert (
-        jackknife_variance(ruler.leave_block_out_values(calm, ruler.primary_metric)) < among / 1000
+        jackknife_variance(measure.leave_block_out_values(calm, measure.primary_metric))
+        < among / 1000
     )
 
 
 def test_the_context_jackknife_agrees_with_a_bootstrap_of_contexts():
-    ruler, lm = made("seat"), model("seat")
-    (found,) = ruler.read(lm)
-    aspect = ruler.get_metric("difference of means")
-    design = ruler.design(found, aspect)
-    around = [text[:start] + text[end:] for text, start, end in found.queries]
+    measure, lm = made("seat"), model("seat")
+    (result,) = measure.read(lm)
+    aspect = measure.get_metric("difference of means")
+    design = measure.design(result, aspect)
+    around = [text[:start] + text[end:] for text, start, end in result.queries]
     names = sorted(set(around))
     place = {text: i for i, text in enumerate(names)}
-    text = np.array([place[one] for one in around])
-    owner = torch.tensor(found.owner)
+    text = np.array([place[item] for item in around])
+    owner = torch.tensor(result.owner)
     rng = np.random.default_rng(0)
     values = []
     for _ in range(400):
         times = np.bincount(rng.integers(len(names), size=len(names)), minlength=len(names))
         weight = torch.from_numpy(times[text]).double()
-        count = torch.zeros(len(found), dtype=torch.float64).index_add(0, owner, weight)
-        total = torch.zeros_like(found.values).index_add(0, owner, found.answers * weight[:, None])
+        count = torch.zeros(len(result), dtype=torch.float64).index_add(0, owner, weight)
+        total = torch.zeros_like(result.values).index_add(
+            0, owner, result.answers * weight[:, None]
+        )
         if bool((count > 0).all()):
-            again = dataclasses.replace(found, values=total / count[:, None])
+            again = dataclasses.replace(result, values=total / count[:, None])
             values.append(float(aspect.value(again, design)))
     slow = float(np.std(values, ddof=1))
-    fast = jackknife_variance(ruler.leave_block_out_values(found, aspect)) ** 0.5
+    fast = jackknife_variance(measure.leave_block_out_values(result, aspect)) ** 0.5
     assert fast == pytest.approx(slow, rel=0.5)  # twenty blocks know it to about a sixth
 
 
@@ -171,13 +174,13 @@ def test_a_published_test_is_of_sentences(monkeypatch):
         "attr2": [("he is quick.", "he"), ("the man is quick.", "man")],
     }
     monkeypatch.setattr("levelhead.measures.embedding.seat.load_seat_sentences", lambda name: sets)
-    ruler, lm = Seat(sentence_test="sent-weat6", pooling="mean"), model("seat")
+    measure, lm = Seat(sentence_test="sent-weat6", pooling="mean"), model("seat")
     texts = [[text for text, _ in rows] for rows in sets.values()]
-    vectors = [lm.embed(own, pooling="mean").double() for own in texts]
-    (found,) = ruler.read(lm)
-    assert float(ruler.reduce(found)) == pytest.approx(seat_effect_size(*vectors), rel=1e-5)
+    vectors = [lm.embed(text, pooling="mean").double() for text in texts]
+    (result,) = measure.read(lm)
+    assert float(measure.reduce(result)) == pytest.approx(seat_effect_size(*vectors), rel=1e-5)
     # Sentences of one word are not independent: two words a side are what was sampled.
-    assert str(ruler.design(found, ruler.primary_metric)) == "2+2 words"
+    assert str(measure.design(result, measure.primary_metric)) == "2+2 words"
 
 
 def test_the_interval_of_sentences_is_that_of_their_words():
@@ -208,14 +211,14 @@ def test_sentences_of_unknown_words_are_dropped_not_alike(monkeypatch):
         role: [(text, text) for text in (known if role == "attr2" else odd)] for role in SEAT_ROLES
     }
     monkeypatch.setattr("levelhead.measures.embedding.seat.load_seat_sentences", lambda name: sets)
-    (found,) = Seat(sentence_test="sent-weat6").read(model("seat"))
-    assert [item.id for item, _ in found.dropped] == [
+    (result,) = Seat(sentence_test="sent-weat6").read(model("seat"))
+    assert [item.id for item, _ in result.dropped] == [
         f"{side}: the emperor is here." for side in "XYA"
     ]
 
 
 @pytest.mark.parametrize(
-    ("options", "told"),
+    ("options", "output"),
     [
         ({"contexts": "borrowed"}, "no contexts named 'borrowed'"),
         ({"contexts_per_word": 0}, "contexts_per_word is 0"),
@@ -235,17 +238,17 @@ def test_sentences_of_unknown_words_are_dropped_not_alike(monkeypatch):
         ({"targets": "rivers"}, "no family of targets named 'rivers'"),
     ],
 )
-def test_what_is_refused(options, told):
-    with pytest.raises(LevelheadError, match=told):
+def test_what_is_refused(options, output):
+    with pytest.raises(LevelheadError, match=output):
         Seat(**({"lexicon": WORDS} | options)).words  # noqa: B018
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
 def test_half_precision_is_measured(dtype):
-    ruler = made("seat")
-    whole, half = (
-        ruler(model("seat"), inference=INFERENCE),
-        ruler(model("seat", dtype=dtype), inference=INFERENCE),
+    measure = made("seat")
+    full, half = (
+        measure(model("seat"), inference=INFERENCE),
+        measure(model("seat", dtype=dtype), inference=INFERENCE),
     )
-    assert half.value == pytest.approx(whole.value, abs=0.2)
-    assert half.n == whole.n
+    assert half.value == pytest.approx(full.value, abs=0.2)
+    assert half.n == full.n

@@ -89,19 +89,19 @@ def unigram(folder, frequencies):
     return saved(folder, model)
 
 
-def gated(folder, ruler, lm, rule):
+def gated(folder, measure, lm, rule):
     """The verdict on a model, from measuring to the gate."""
     try:
-        found = ruler(lm, inference=INFERENCE)
+        result = measure(lm, inference=INFERENCE)
     except NotMeasurableError as error:
-        found = StepFailure(problem=error.problem, hint=error.hint)
+        result = StepFailure(problem=error.problem, hint=error.hint)
     place = folder / "run" / "results"
     place.mkdir(parents=True)
-    (place / f"cell.all.model.{ruler.name}.json").write_text(found.to_json())
+    (place / f"cell.all.model.{measure.name}.json").write_text(result.to_json())
     policy = folder / "policy.toml"
-    policy.write_text(f'format = "levelhead-gate-2"\n[[rule]]\nmeasure = "{ruler.name}"\n{rule}')
+    policy.write_text(f'format = "levelhead-gate-2"\n[[rule]]\nmeasure = "{measure.name}"\n{rule}')
     (ruling,) = run_gate(folder / "run", read_policy(policy)).results
-    return ruling, found
+    return ruling, result
 
 
 WIDE = 'quantity = "distance"\nat_most = 60.0'  # whatever crows says is within
@@ -112,39 +112,39 @@ WIDE = 'quantity = "distance"\nat_most = 60.0'  # whatever crows says is within
 )
 def test_an_untrained_model_does_not_pass(tmp_path, family, kind):
     lm = untrained(tmp_path / "model", family, kind)
-    ruling, found = gated(tmp_path, Crows(PAIRS), lm, WIDE)
+    ruling, result = gated(tmp_path, Crows(PAIRS), lm, WIDE)
     assert ruling.verdict == "inconclusive"
     assert "model lacks the skill this measure needs: prefers texts" in ruling.explanation
-    assert found.skill.value == 50
-    assert found.skill.n == 48
-    assert decide_measure_verdict(found).status == "inconclusive"
+    assert result.skill.value == 50
+    assert result.skill.n == 48
+    assert decide_measure_verdict(result).status == "inconclusive"
 
 
 def test_an_untrained_judge_of_next_sentences_does_not_pass(tmp_path):
     """All its next sentences are of one kind, and so are the unrelated: it may like either."""
     for seed in range(2):
         lm = untrained(tmp_path / f"model{seed}", "bert", "BertForPreTraining", seed)
-        ruling, found = gated(tmp_path / str(seed), Strength(TRIPLES), lm, "at_most = 1.0")
+        ruling, result = gated(tmp_path / str(seed), Strength(TRIPLES), lm, "at_most = 1.0")
         assert ruling.verdict == "inconclusive"
-        assert found.skill.value == 50
+        assert result.skill.value == 50
 
 
 def test_a_unigram_model_does_not_pass(tmp_path):
     """It prefers the word that is frequent, in every sentence, so that half are stereotypes."""
     lm = unigram(tmp_path / "model", torch.linspace(-3, 3, zoo.VOCABULARY))
-    ruling, found = gated(tmp_path, Crows(PAIRS, protocol="sentence"), lm, WIDE)
-    assert found.value == 50
+    ruling, result = gated(tmp_path, Crows(PAIRS, protocol="sentence"), lm, WIDE)
+    assert result.value == 50
     assert ruling.verdict == "inconclusive"
     assert "lacks the skill" in ruling.explanation
-    assert found.skill.value == 50  # the same words, whichever their order: all are ties
+    assert result.skill.value == 50  # the same words, whichever their order: all are ties
 
 
 def test_a_constant_model_does_not_pass(tmp_path):
     lm = unigram(tmp_path / "model", torch.zeros(zoo.VOCABULARY))
-    for name, ruler in (("crows", Crows(PAIRS)), ("strength", Strength(TRIPLES))):
-        ruling, _ = gated(tmp_path / name, ruler, lm, "at_most = 100.0")
+    for name, measure in (("crows", Crows(PAIRS)), ("strength", Strength(TRIPLES))):
+        ruling, _ = gated(tmp_path / name, measure, lm, "at_most = 100.0")
         assert ruling.verdict == "inconclusive"
-        skill = ruler.assess_skill(lm)  # its silence is not hidden behind an error
+        skill = measure.assess_skill(lm)  # its silence is not hidden behind an error
         assert skill.value == 50
         assert not skill.is_shown
 
@@ -157,21 +157,21 @@ def test_a_classifier_that_says_the_same_of_everything_does_not_pass(tmp_path, l
         model.classifier.bias.copy_(torch.tensor([1.0, 0.0]))
     lm = saved(tmp_path / "model", model)
     texts = tuple(
-        LabelledExample(one.id, one.more, lm.labels[i % 3 == 0] if labelled else "")
-        for i, one in enumerate(PAIRS)
+        LabelledExample(pair.id, pair.more, lm.labels[i % 3 == 0] if labelled else "")
+        for i, pair in enumerate(PAIRS)
     )
-    ruling, found = gated(tmp_path, Counterfactual(texts), lm, "at_most = 20.0")
-    assert found.value == 0  # no decision changes with the group, and none with anything
+    ruling, result = gated(tmp_path, Counterfactual(texts), lm, "at_most = 20.0")
+    assert result.value == 0  # no decision changes with the group, and none with anything
     assert ruling.verdict == "inconclusive"
     if labelled:
-        assert found.skill.value == pytest.approx(found.skill.chance)
-        assert found.skill.chance == pytest.approx(200 / 3)
+        assert result.skill.value == pytest.approx(result.skill.chance)
+        assert result.skill.chance == pytest.approx(200 / 3)
     else:
-        assert found.skill is None
+        assert result.skill is None
         assert "not checked" in ruling.explanation
 
 
-def said(items, values):
+def responses_of(items, values):
     return Responses(
         items=tuple(items),
         values=torch.as_tensor(values, dtype=torch.float64),
@@ -186,8 +186,8 @@ def said(items, values):
 def test_a_model_that_knows_the_order_of_words_has_the_skill(tmp_path):
     """Both texts hold the same tokens, and begin and end alike; margins are of a moved word."""
     lm = untrained(tmp_path / "model", "bert", "BertForPreTraining")
-    (own,) = Crows(PAIRS).queries(lm)
-    check = word_order.make_word_order_check(lm, own.items)
+    (subset,) = Crows(PAIRS).queries(lm)
+    check = word_order.make_word_order_check(lm, subset.items)
     for item in check.query_set.items:
         first, second = (ask[0].split() for ask in item.queries)
         assert sorted(first) == sorted(second)
@@ -200,9 +200,12 @@ def test_a_model_that_knows_the_order_of_words_has_the_skill(tmp_path):
     ]
     for per_word, right in ((0.6, 1.0), (0.4, 0.5), (-0.6, 0.0)):
         values = [[[per_word * n, 10], [0.0, 10]] for n in moved]
-        assert check.score_items(said(check.query_set.items, values)).tolist() == [right] * count
+        assert (
+            check.score_items(responses_of(check.query_set.items, values)).tolist()
+            == [right] * count
+        )
     # Asked again, it asks the same.
-    again = word_order.make_word_order_check(lm, own.items[::-1])
+    again = word_order.make_word_order_check(lm, subset.items[::-1])
     assert again.query_set.items == check.query_set.items
 
 
@@ -217,8 +220,8 @@ def test_words_that_are_not_written_apart_are_moved_by_character(tmp_path):
                 ]
 
     item = MeasureItem("1", (("护士说她今天很累。", None),), ("1",))
-    (asked,) = word_order.make_word_order_check(Characters(), [item]).query_set.items
-    first, second = (ask[0] for ask in asked.queries)
+    (requested,) = word_order.make_word_order_check(Characters(), [item]).query_set.items
+    first, second = (ask[0] for ask in requested.queries)
     assert first != second
     assert sorted(first) == sorted(second)
     assert (first[0], first[-1]) == (second[0], second[-1]) == ("护", "。")
@@ -234,17 +237,19 @@ def test_groups_that_lie_apart_show_a_space_that_knows_them():
         for j in range(3)
     ]
     words = torch.randn(40, 16).repeat_interleave(3, dim=0) + 0.01 * torch.randn(120, 16)
-    found = check_skill(None, make_group_separation_check(("A", "B")), said(items, words))
-    assert found.n == 40
-    assert not found.is_shown
+    result = check_skill(None, make_group_separation_check(("A", "B")), responses_of(items, words))
+    assert result.n == 40
+    assert not result.is_shown
     apart = torch.zeros(16)
     apart[0] = 3.0
     sign = torch.tensor([1.0 if item.group == "A" else -1.0 for item in items])
-    found = check_skill(
-        None, make_group_separation_check(("A", "B")), said(items, words + sign[:, None] * apart)
+    result = check_skill(
+        None,
+        make_group_separation_check(("A", "B")),
+        responses_of(items, words + sign[:, None] * apart),
     )
-    assert found.value > 95
-    assert found.is_shown
+    assert result.value > 95
+    assert result.is_shown
 
 
 def test_labels_are_judged_against_the_commonest():
@@ -253,11 +258,11 @@ def test_labels_are_judged_against_the_commonest():
     check = make_label_check(None, lambda item: item.group, ("no", "yes"), truth)
     assert (check.chance, check.threshold) == (75.0, 82.5)
     right = [[[0.0, 1.0] if item.group == "yes" else [1.0, 0.0]] for item in items]
-    assert check_skill(None, check, said(items, right)).is_shown
-    always = check_skill(None, check, said(items, [[[0.0, 1.0]]] * 80))
+    assert check_skill(None, check, responses_of(items, right)).is_shown
+    always = check_skill(None, check, responses_of(items, [[[0.0, 1.0]]] * 80))
     assert always.value == 75
     assert not always.is_shown
-    undecided = check_skill(None, check, said(items, [[[0.5, 0.5]]] * 80))
+    undecided = check_skill(None, check, responses_of(items, [[[0.5, 0.5]]] * 80))
     assert undecided.value == 50
     assert make_label_check(None, lambda item: item.group, ("no", "yes"), ["yes"] * 9) is None
 
@@ -266,12 +271,12 @@ def test_a_check_that_cannot_be_run_shows_nothing(tmp_path):
     lm = untrained(tmp_path / "model", "bert", "BertForPreTraining")
     unknown = MeasureItem("1", (("some words that it knows nothing of", None),), ("1",))
     check = word_order.make_word_order_check(lm, [unknown] * 9)
-    nothing = said([], torch.zeros(0, 2, 2))
+    nothing = responses_of([], torch.zeros(0, 2, 2))
     assert check_skill(lm, check, nothing) is None
-    asked = QuerySet(
+    queries = QuerySet(
         "score", FrozenDict({}), ("texts",), (MeasureItem("1", (), ("1",), skip_reason="no"),)
     )
-    assert check_skill(lm, check._replace(query_set=asked), nothing) is None
+    assert check_skill(lm, check._replace(query_set=queries), nothing) is None
 
 
 def test_every_measure_of_bias_names_a_check(tmp_path):
@@ -289,6 +294,6 @@ def test_run_checks_a_model_by_itself_and_not_beside_another(tmp_path):
     )
     (alone,) = run_measures(first, [Crows(PAIRS)], inference=INFERENCE).measurements
     assert alone.skill is not None
-    beside = run_measures(first, [Crows(PAIRS)], against=second, inference=INFERENCE).measurements
-    assert beside[0].skill is None
-    assert add_skills(first, [Crows(PAIRS)], beside)[0].skill == alone.skill
+    extra = run_measures(first, [Crows(PAIRS)], against=second, inference=INFERENCE).measurements
+    assert extra[0].skill is None
+    assert add_skills(first, [Crows(PAIRS)], extra)[0].skill == alone.skill

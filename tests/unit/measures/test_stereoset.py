@@ -37,9 +37,11 @@ BY_HAND = [
 
 
 def value(name, rows, **options):
-    ruler = made(name, **options)
-    found = given(rows)
-    return float(ruler.primary_metric.value(found, ruler.design(found, ruler.primary_metric)))
+    measure = made(name, **options)
+    result = given(rows)
+    return float(
+        measure.primary_metric.value(result, measure.design(result, measure.primary_metric))
+    )
 
 
 def test_scores_are_means_over_terms_by_hand():
@@ -65,11 +67,11 @@ def test_a_tie_counts_as_published_or_half():
 
 
 def test_a_term_drawn_twice_counts_twice():
-    found, ruler = given(BY_HAND), made("stereotype_score")
-    design = ruler.design(found, ruler.primary_metric)
+    result, measure = given(BY_HAND), made("stereotype_score")
+    design = measure.design(result, measure.primary_metric)
     twice = Resample(design, (np.array([0, 0, 1]),))
-    values = ruler.primary_metric.per_item_values(found)
-    assert float(ruler.primary_metric.aggregate(values, twice)) == pytest.approx(
+    values = measure.primary_metric.per_item_values(result)
+    assert float(measure.primary_metric.aggregate(values, twice)) == pytest.approx(
         (2 * 200 / 3 + 0) / 3
     )
 
@@ -83,14 +85,14 @@ def literal(lm, context, word):
         tokenize(part, add_special_tokens=False)["input_ids"] for part in (before, after)
     )
     pieces = tokenize(word, add_special_tokens=False)["input_ids"]
-    found = []
+    result = []
     for i, piece in enumerate(pieces):
         row = [special[0], *left, *pieces[:i], lm.tokens.mask, *right, special[-1]]
         with torch.no_grad():
             output = lm.layout.model(torch.tensor([row]))
         logits = output.prediction_logits[0, 1 + len(left) + i]
-        found.append(float(logits.double().softmax(-1)[piece]))
-    return sum(found) / len(found)
+        result.append(float(logits.double().softmax(-1)[piece]))
+    return sum(result) / len(result)
 
 
 def test_words_are_scored_as_in_a_literal_loop():
@@ -100,14 +102,14 @@ def test_words_are_scored_as_in_a_literal_loop():
         "the river is here.", "the lazy house in is here.",
     )  # fmt: skip
     given = (*associations(), longer)
-    lm, ruler = model("lms"), made("lms", associations=given)
-    (found,) = ruler.read(lm)
-    assert found.values[-1, :, 1].tolist() == [2, 1, 3]
-    for item, own, row in zip(found.items, given, ending_margins(found), strict=True):
-        assert item.id == own.id
-        endings = (own.stereotype, own.anti_stereotype, own.unrelated)
-        words = [split_blank_word(own.context, ending)[1] for ending in endings]
-        first, second, third = (literal(lm, own.context, word) for word in words)
+    lm, measure = model("lms"), made("lms", associations=given)
+    (result,) = measure.read(lm)
+    assert result.values[-1, :, 1].tolist() == [2, 1, 3]
+    for item, subset, row in zip(result.items, given, ending_margins(result), strict=True):
+        assert item.id == subset.id
+        endings = (subset.stereotype, subset.anti_stereotype, subset.unrelated)
+        words = [split_blank_word(subset.context, ending)[1] for ending in endings]
+        first, second, third = (literal(lm, subset.context, word) for word in words)
         logs = torch.tensor([first, second, third], dtype=torch.float64).log()
         assert float(row[0]) == pytest.approx(float(logs[0] - logs[1]), abs=1e-5)
         assert float(row[2]) == pytest.approx(float(logs[0] - logs[2]), abs=1e-5)
@@ -116,25 +118,25 @@ def test_words_are_scored_as_in_a_literal_loop():
 
 def test_causal_models_are_scored_by_the_sentence_and_by_the_second_one():
     lm = load(zoo.folder("llama", "LlamaForCausalLM"))
-    (found,) = made("lms").read(lm)
-    assert found.metadata["protocol"] == "sentence"
-    one = associations()[0]
-    score = lm.log_prob([one.stereotype, one.anti_stereotype])
+    (result,) = made("lms").read(lm)
+    assert result.metadata["protocol"] == "sentence"
+    single = associations()[0]
+    score = lm.log_prob([single.stereotype, single.anti_stereotype])
     mean = score.value.double() / score.token_counts
-    assert float(ending_margins(found)[0, 0]) == pytest.approx(float(mean[0] - mean[1]), abs=1e-5)
+    assert float(ending_margins(result)[0, 0]) == pytest.approx(float(mean[0] - mean[1]), abs=1e-5)
     between = tuple(
         StereoSetItem(f"b{i}", "intersentence", "gender", "ab"[i % 2], "the man is here.",
                     f"he is {a}.", f"she is {a}.", f"the {a} was there.")
         for i, a in enumerate(("nurse", "doctor", "tired", "quick"))
     )  # fmt: skip
-    ruler = StereoSet(between, kind="intersentence")
-    (found,) = ruler.read(lm)
-    assert found.metadata["protocol"] == "likelihood"
-    whole = lm.log_prob(["the man is here. he is nurse."], [[(17, 29)]])
-    assert float(found.values[0, 0, 0]) == pytest.approx(float(whole.value[0]), abs=1e-4)
-    (found,) = ruler.read(model("lms"))
+    measure = StereoSet(between, kind="intersentence")
+    (result,) = measure.read(lm)
+    assert result.metadata["protocol"] == "likelihood"
+    full = lm.log_prob(["the man is here. he is nurse."], [[(17, 29)]])
+    assert float(result.values[0, 0, 0]) == pytest.approx(float(full.value[0]), abs=1e-4)
+    (result,) = measure.read(model("lms"))
     follows = model("lms").next_sentence([("the man is here.", "he is nurse.")])
-    assert float(found.values[0, 0, 0]) == pytest.approx(float(follows[0, 0]), abs=1e-5)
+    assert float(result.values[0, 0, 0]) == pytest.approx(float(follows[0, 0]), abs=1e-5)
 
 
 def test_a_head_that_a_kind_needs_is_asked_for():
@@ -147,7 +149,7 @@ def test_a_head_that_a_kind_needs_is_asked_for():
 
 
 @pytest.mark.parametrize(
-    ("context", "ending", "told"),
+    ("context", "ending", "output"),
     [
         ("A BLANK and a BLANK.", "A nurse and a doctor.", "2 blanks"),
         ("No gap.", "No gap.", "0 blanks"),
@@ -155,20 +157,20 @@ def test_a_head_that_a_kind_needs_is_asked_for():
         ("The BLANK is here.", "The  is here.", "not the context"),
     ],
 )
-def test_endings_that_do_not_fit_are_dropped_with_a_reason(context, ending, told):
-    assert told in split_blank_word(context, ending)
+def test_endings_that_do_not_fit_are_dropped_with_a_reason(context, ending, output):
+    assert output in split_blank_word(context, ending)
 
 
 def test_dropped_items_are_counted():
     odd = StereoSetItem("odd", "intrasentence", "race", "z", "the BLANK BLANK.", "a", "b", "c")
-    found = made("lms", associations=(*associations(), odd))(model("lms"), inference=INFERENCE)
-    assert [one.item for one in found.dropped] == ["odd"]
+    result = made("lms", associations=(*associations(), odd))(model("lms"), inference=INFERENCE)
+    assert [entry.item for entry in result.dropped] == ["odd"]
 
 
 def test_all_above_is_no_certainty():
-    ruler = made("stereotype_score")
-    found = given([(t, 0.9, a / 2, u) for t, _, a, u in BY_HAND])
-    result = ruler.compute_measurement(model("lms"), [found], inference=INFERENCE)
+    measure = made("stereotype_score")
+    outcome = given([(t, 0.9, a / 2, u) for t, _, a, u in BY_HAND])
+    result = measure.compute_measurement(model("lms"), [outcome], inference=INFERENCE)
     assert result.value == 100
     assert result.interval.low < 60  # two terms only
     assert result.interval.method == "wilson"
@@ -186,7 +188,7 @@ def test_an_icat_of_0_in_every_item_has_an_interval(margin):
     values = torch.tensor([[margin, 1.0, 1.5, 0.5]] * 40, dtype=torch.float64)
     icat = StereoSet(associations=(), metric="icat").primary_metric
     design = crossed_design({"terms": [str(i) for i in range(40)]})
-    found = estimate(Inference(resamples=99), icat, values, design)
+    result = estimate(Inference(resamples=99), icat, values, design)
     most = 100 * proportion_interval(0, 40).high
-    assert found.value == 0
-    assert (found.interval.low, found.interval.high) == (0, pytest.approx(2 * most))
+    assert result.value == 0
+    assert (result.interval.low, result.interval.high) == (0, pytest.approx(2 * most))

@@ -14,13 +14,13 @@ from levelhead.measures.next_sentence.strength import Contrast, Strength
 from levelhead.stats.designs import grouped_design
 
 
-def asked(lm, one):
+def queries_of(lm, single):
     """p(next) of the four sentences of a triple."""
     pairs = [
-        (one.context, one.stereotype),
-        (one.context, one.anti_stereotype),
-        (one.twin_context, one.twin_stereotype),
-        (one.twin_context, one.twin_anti_stereotype),
+        (single.context, single.stereotype),
+        (single.context, single.anti_stereotype),
+        (single.twin_context, single.twin_stereotype),
+        (single.twin_context, single.twin_anti_stereotype),
     ]
     return lm.next_sentence(pairs)
 
@@ -28,8 +28,8 @@ def asked(lm, one):
 def test_strength_is_the_mean_of_the_largest_s():
     lm = model("strength")
     s = []
-    for one in triples():
-        p = asked(lm, one)[:, 0].exp().tolist()
+    for triple in triples():
+        p = queries_of(lm, triple)[:, 0].exp().tolist()
         s.append(p[0] - p[1] - p[2] + p[3])
     top = sorted(s)[-4:]  # 0.3 of 12, rounded
     result = made("strength")(lm, inference=INFERENCE)
@@ -38,43 +38,45 @@ def test_strength_is_the_mean_of_the_largest_s():
 
 
 def test_the_logit_scale_is_of_log_odds():
-    lm, ruler = model("strength"), made("strength", scale="logit")
-    p = asked(lm, triples()[0])
+    lm, measure = model("strength"), made("strength", scale="logit")
+    p = queries_of(lm, triples()[0])
     odds = (p[:, 0] - p[:, 1]).tolist()
-    (found,) = ruler.read(lm)
-    assert float(ruler.per_item_strength(found)[0]) == pytest.approx(
+    (result,) = measure.read(lm)
+    assert float(measure.per_item_strength(result)[0]) == pytest.approx(
         odds[0] - odds[1] - odds[2] + odds[3], rel=1e-4
     )
     assert (
-        ruler.primary_metric.comparability_key != made("strength").primary_metric.comparability_key
+        measure.primary_metric.comparability_key
+        != made("strength").primary_metric.comparability_key
     )
 
 
 def test_a_twin_with_its_labels_turned_is_the_same_question():
     lm = model("strength")
     back = tuple(
-        one._replace(
-            group="F" if one.group == "M" else "M",
-            context=one.twin_context, stereotype=one.twin_anti_stereotype,
-            anti_stereotype=one.twin_stereotype, twin_context=one.context,
-            twin_stereotype=one.anti_stereotype, twin_anti_stereotype=one.stereotype,
+        triple._replace(
+            group="F" if triple.group == "M" else "M",
+            context=triple.twin_context, stereotype=triple.twin_anti_stereotype,
+            anti_stereotype=triple.twin_stereotype, twin_context=triple.context,
+            twin_stereotype=triple.anti_stereotype, twin_anti_stereotype=triple.stereotype,
         )
-        for one in triples()
+        for triple in triples()
     )  # fmt: skip
     s = [
-        ruler.per_item_strength(ruler.read(lm)[0])
-        for ruler in (Strength(triples()), Strength(back))
+        measure.per_item_strength(measure.read(lm)[0])
+        for measure in (Strength(triples()), Strength(back))
     ]  # fmt: skip
     torch.testing.assert_close(s[0], s[1], rtol=1e-5, atol=1e-7)
-    kept = tuple(
-        one._replace(stereotype=one.anti_stereotype, anti_stereotype=one.stereotype) for one in back
+    stored = tuple(
+        item._replace(stereotype=item.anti_stereotype, anti_stereotype=item.stereotype)
+        for item in back
     )
     turned = Strength(
         tuple(
-            one._replace(
-                twin_stereotype=one.twin_anti_stereotype, twin_anti_stereotype=one.twin_stereotype
+            item._replace(
+                twin_stereotype=item.twin_anti_stereotype, twin_anti_stereotype=item.twin_stereotype
             )
-            for one in kept
+            for item in stored
         )
     )
     torch.testing.assert_close(
@@ -83,25 +85,25 @@ def test_a_twin_with_its_labels_turned_is_the_same_question():
 
 
 def test_all_or_no_wrong_predictions_have_an_interval_too():
-    ruler, lm = made("distance", units="terms"), model("distance")
-    found = ruler.read(lm)
-    values = found[0].values.clone()
+    measure, lm = made("distance", units="terms"), model("distance")
+    result = measure.read(lm)
+    values = result[0].values.clone()
     values[..., 0] = torch.where(values[..., 0].exp() > 0.49, 0.49, values[..., 0].exp()).log()
-    found[0] = dataclasses.replace(found[0], values=values)
-    share = ruler.compute_measurement(lm, found, inference=INFERENCE).extra(
+    result[0] = dataclasses.replace(result[0], values=values)
+    share = measure.compute_measurement(lm, result, inference=INFERENCE).extra(
         "wrong predictions, F contexts"
     )
     assert share.value == 0 == share.interval.low < share.interval.high
 
 
 def test_parity_is_what_an_exchange_leaves_and_p_is_of_unflagged_items():
-    ruler, lm = made("strength"), model("strength")
-    result = ruler(lm, inference=INFERENCE)
-    s = ruler.per_item_strength(ruler.read(lm)[0])
+    measure, lm = made("strength"), model("strength")
+    result = measure(lm, inference=INFERENCE)
+    s = measure.per_item_strength(measure.read(lm)[0])
     top = round(0.3 * len(s))
-    own, turned = (float(part.sort(descending=True).values[:top].mean()) for part in (s, -s))
-    assert result.value == pytest.approx(own, abs=1e-12)
-    assert result.parity == pytest.approx((own + turned) / 2, abs=1e-12)
+    subset, turned = (float(part.sort(descending=True).values[:top].mean()) for part in (s, -s))
+    assert result.value == pytest.approx(subset, abs=1e-12)
+    assert result.parity == pytest.approx((subset + turned) / 2, abs=1e-12)
     lean = result.extra("lean")
     assert lean.value == pytest.approx(result.value - result.parity, abs=1e-12)
     assert lean.interval.low < lean.value < lean.interval.high
@@ -111,13 +113,13 @@ def test_parity_is_what_an_exchange_leaves_and_p_is_of_unflagged_items():
 
 def strength_of_all(s):
     """A measurement of items whose s is given."""
-    ruler, lm = made("strength"), model("strength")
-    (found,) = ruler.read(lm)
-    values = torch.full_like(found.values, -1.0)
+    measure, lm = made("strength"), model("strength")
+    (result,) = measure.read(lm)
+    values = torch.full_like(result.values, -1.0)
     values[..., 0] = torch.tensor(0.4).double().log()
     values[:, 0, 0] = (0.4 + torch.tensor(s)).log()
-    calm = dataclasses.replace(found, values=values)
-    return ruler.compute_measurement(lm, [calm], inference=INFERENCE)
+    calm = dataclasses.replace(result, values=values)
+    return measure.compute_measurement(lm, [calm], inference=INFERENCE)
 
 
 def test_items_that_all_lean_alike_are_no_chance():
@@ -140,24 +142,24 @@ def test_items_that_all_lean_alike_are_no_chance():
 def test_a_lean_to_either_side_is_a_difference(name, bias):
     """A model with reversed labels leans to the anti-stereotype: that is bias, not parity."""
     given = simulated.triples(np.random.default_rng(3), 200, bias)
-    own = {"strength": Strength(), "contrast": Contrast()}[name]
+    subset = {"strength": Strength(), "contrast": Contrast()}[name]
     odds = torch.as_tensor(given, dtype=torch.float64)
     values = torch.nn.functional.logsigmoid(torch.stack([odds, -odds], dim=-1))
-    s = own.per_item_strength(simulated.read(values))
-    for aspect in own.ordered_metrics:
-        found = estimate(simulated.INFERENCE, aspect, s, grouped_design(200))
-        assert (found.value - found.parity) * bias > 0
-        assert found.p.alternative == "two-sided"
-        assert found.p.value == 0.02  # the least of 99 sign flips, two-sided
+    s = subset.per_item_strength(simulated.read(values))
+    for aspect in subset.ordered_metrics:
+        result = estimate(simulated.INFERENCE, aspect, s, grouped_design(200))
+        assert (result.value - result.parity) * bias > 0
+        assert result.p.alternative == "two-sided"
+        assert result.p.value == 0.02  # the least of 99 sign flips, two-sided
 
 
 def test_labels_reversed_differ_toward_the_anti_stereotype():
     n = len(made("strength").triples)
     for way in (1, -1):
-        found = strength_of_all([way * (0.3 + 0.01 * (i % 4)) for i in range(n)])
-        verdict = decide_measure_verdict(found)
+        result = strength_of_all([way * (0.3 + 0.01 * (i % 4)) for i in range(n)])
+        verdict = decide_measure_verdict(result)
         assert verdict.status == "differs"
-        assert verdict.toward == (found.above if way > 0 else found.below) != ""
+        assert verdict.toward == (result.above if way > 0 else result.below) != ""
 
 
 @pytest.mark.parametrize("way", [1, -1])
@@ -167,48 +169,48 @@ def test_placebo_twins_that_move_more_are_a_difference_too(way):
     calm = np.repeat(odds[:, :1], 2, axis=1) + 0.01 * rng.normal(size=(80, 2))
     pair = [simulated.follows(each) for each in ((odds, calm) if way > 0 else (calm, odds))]
     excess, both, design = Distance(triples()).test_inputs(pair)
-    found = estimate(simulated.INFERENCE, excess, both, design)
-    assert way * found.value > 0
-    assert found.p.value == 0.02
+    result = estimate(simulated.INFERENCE, excess, both, design)
+    assert way * result.value > 0
+    assert result.p.value == 0.02
 
 
-def told(shift):
+def read_output(shift):
     """What is said of s that lean by `shift` (F originals, M originals)."""
-    ruler, lm = made("strength"), model("strength")
-    (found,) = ruler.read(lm)
+    measure, lm = made("strength"), model("strength")
+    (result,) = measure.read(lm)
     generator = torch.manual_seed(0)
-    values = torch.full_like(found.values, -1.0)
-    lean = torch.tensor([shift[item.group] for item in found.items], dtype=torch.float64)
-    noise = torch.rand(len(found), generator=generator, dtype=torch.float64) / 10
+    values = torch.full_like(result.values, -1.0)
+    lean = torch.tensor([shift[item.group] for item in result.items], dtype=torch.float64)
+    noise = torch.rand(len(result), generator=generator, dtype=torch.float64) / 10
     values[:, 0, 0] = (0.4 + lean + noise).log()
     values[:, 1:, 0] = torch.tensor(0.4).double().log()
     values[:, 3, 0] = values[:, 2, 0]
-    calm = dataclasses.replace(found, values=values)
-    return ruler.compute_measurement(lm, [calm], inference=INFERENCE).notes[-1]
+    calm = dataclasses.replace(result, values=values)
+    return measure.compute_measurement(lm, [calm], inference=INFERENCE).notes[-1]
 
 
 def test_stereotype_is_said_only_if_both_origins_agree():
-    assert told({"F": 0.3, "M": 0.3}).startswith("stereotype: both origins")
-    assert told({"F": 0.3, "M": -0.3}) == (
+    assert read_output({"F": 0.3, "M": 0.3}).startswith("stereotype: both origins")
+    assert read_output({"F": 0.3, "M": -0.3}) == (
         "swap artefact not excluded: the two origins differ in sign"
     )
-    assert told({"F": -0.3, "M": -0.3}) == "both origins lean against the stereotype"
+    assert read_output({"F": -0.3, "M": -0.3}) == "both origins lean against the stereotype"
 
 
 def test_the_contrast_is_of_the_second_sentence_given_the_first():
-    lm, ruler = model("contrast"), made("contrast")
-    (found,) = ruler.read(lm)
-    one = triples()[0]
+    lm, measure = model("contrast"), made("contrast")
+    (result,) = measure.read(lm)
+    single = triples()[0]
     scores = []
     for first, second in (
-        (one.context, one.stereotype),
-        (one.context, one.anti_stereotype),
-        (one.twin_context, one.twin_stereotype),
-        (one.twin_context, one.twin_anti_stereotype),
+        (single.context, single.stereotype),
+        (single.context, single.anti_stereotype),
+        (single.twin_context, single.twin_stereotype),
+        (single.twin_context, single.twin_anti_stereotype),
     ):
         span = (len(first) + 1, len(first) + 1 + len(second))
         scores.append(float(lm.log_prob([f"{first} {second}"], [[span]]).value))
-    assert float(ruler.per_item_strength(found)[0]) == pytest.approx(
+    assert float(measure.per_item_strength(result)[0]) == pytest.approx(
         scores[0] - scores[1] - scores[2] + scores[3], rel=1e-4
     )
 
@@ -220,47 +222,47 @@ def test_contrast_and_strength_are_not_comparable():
 
 
 def test_distance_is_symmetric_in_its_twins_and_signed_beside():
-    lm, ruler = model("distance"), made("distance")
+    lm, measure = model("distance"), made("distance")
     back = tuple(
-        one._replace(
-            group="F" if one.group == "M" else "M",
-            context=one.twin_context, twin_context=one.context,
-            unrelated=one.twin_unrelated, twin_unrelated=one.unrelated,
+        triple._replace(
+            group="F" if triple.group == "M" else "M",
+            context=triple.twin_context, twin_context=triple.context,
+            unrelated=triple.twin_unrelated, twin_unrelated=triple.unrelated,
         )
-        for one in triples()
+        for triple in triples()
     )  # fmt: skip
     other = made("distance", triples=back)
     for name in ("distance", "signed difference"):
         values = [
-            one.get_metric(name).per_item_values(one.read(lm)[0]) for one in (ruler, other)
+            item.get_metric(name).per_item_values(item.read(lm)[0]) for item in (measure, other)
         ]  # fmt: skip
         torch.testing.assert_close(values[0], values[1], rtol=1e-5, atol=1e-7)
 
 
 def test_placebo_twins_change_as_many_words_and_give_parity():
-    lm, ruler = model("distance"), made("distance")
-    real, control = ruler.queries(lm)
-    own = {item.id: item for item in real.items}
-    assert 0 < len(control.items) <= len(own)
+    lm, measure = model("distance"), made("distance")
+    real, control = measure.queries(lm)
+    subset = {item.id: item for item in real.items}
+    assert 0 < len(control.items) <= len(subset)
     for other in control.items:
         assert not other.is_flagged
-        assert own[other.id].queries[0] == other.queries[0]
+        assert subset[other.id].queries[0] == other.queries[0]
         before, after = (ask[0].split() for ask in other.queries)
         assert sum(a != b for a, b in zip(before, after, strict=True)) == 1
     result = made("distance", triples=triples(40))(lm, inference=INFERENCE)
     assert result.parity == result.extra("distance of placebo twins").value
     assert result.p == result.extra("excess over placebo twins").p
     assert {"wrong predictions, F contexts", "wrong predictions, M contexts"} <= {
-        one.name for one in result.extras
+        extra.name for extra in result.extras
     }
 
 
 def test_only_contexts_that_both_could_read_are_paired():
-    ruler, lm = made("distance", triples=triples(40)), model("distance")
-    real, control = ruler.read(lm)
+    measure, lm = made("distance", triples=triples(40)), model("distance")
+    real, control = measure.read(lm)
     gone = control.items[0].id
     fewer = real.select(lambda item: item.id != gone)
-    assert len(ruler.test_inputs([fewer, control]).values) == len(control) - 1
+    assert len(measure.test_inputs([fewer, control]).values) == len(control) - 1
 
 
 def test_without_a_placebo_distance_has_no_parity():
@@ -274,44 +276,44 @@ def test_without_a_placebo_distance_has_no_parity():
 
 def test_groups_are_named_by_the_data():
     renamed = tuple(
-        one._replace(group={"F": "female", "M": "male"}[one.group]) for one in triples()
+        triple._replace(group={"F": "female", "M": "male"}[triple.group]) for triple in triples()
     )
     first, second = (
-        made("distance", triples=own)(model("distance"), inference=INFERENCE)
-        for own in (triples(), renamed)
+        made("distance", triples=item)(model("distance"), inference=INFERENCE)
+        for item in (triples(), renamed)
     )
     assert second.extra("signed difference").value == first.extra("signed difference").value
-    names = [one.name for one in second.extras if one.name.startswith("wrong")]
+    names = [extra.name for extra in second.extras if extra.name.startswith("wrong")]
     assert names == ["wrong predictions, female contexts", "wrong predictions, male contexts"]
     with pytest.raises(NotMeasurableError, match="originals of 1 groups"):
         made("distance", triples=triples()[::2])(model("distance"))
 
 
 def test_items_on_one_target_term_are_drawn_together():
-    (asked,) = made("strength").queries(model("strength"))  # woman and man: too few to draw
-    assert [item.units for item in asked.items] == [(item.id,) for item in asked.items]
-    (asked,) = made("strength", units="terms").queries(model("strength"))
-    assert {item.units for item in asked.items} == {("woman",), ("man",)}
+    (query_set,) = made("strength").queries(model("strength"))  # woman and man: too few to draw
+    assert [item.units for item in queries_of.items] == [(item.id,) for item in queries_of.items]
+    (query_set,) = made("strength", units="terms").queries(model("strength"))
+    assert {item.units for item in queries_of.items} == {("woman",), ("man",)}
     words = ("mother", "father", "aunt", "uncle", "queen", "nobody", "son", "king", "aunt")
-    own = [
-        one._replace(context=f"the {word} is here.")
-        for word, one in zip(words, triples(), strict=False)
+    subset = [
+        triple._replace(context=f"the {word} is here.")
+        for word, triple in zip(words, triples(), strict=False)
     ]
-    (asked,) = made("strength", triples=tuple(own)).queries(model("strength"))
-    terms = [item.units[0] for item in asked.items]
+    (query_set,) = made("strength", triples=tuple(subset)).queries(model("strength"))
+    terms = [item.units[0] for item in query_set.items]
     assert terms == [*words[:5], "t5", *words[6:]]
 
 
 @pytest.mark.parametrize(
-    ("make", "told"),
+    ("make", "output"),
     [
         (lambda: Strength(part="train"), "no part named 'train'"),
         (lambda: Strength(scale="log"), "no scale named 'log'"),
         (lambda: Distance(rounding="up"), "no rounding named 'up'"),
     ],
 )
-def test_what_is_refused(make, told):
-    with pytest.raises(LevelheadError, match=told):
+def test_what_is_refused(make, output):
+    with pytest.raises(LevelheadError, match=output):
         make()
 
 
@@ -319,15 +321,15 @@ def test_what_is_refused(make, told):
 
 
 def test_the_excess_is_the_lean_of_the_items_that_p_is_of():
-    ruler, lm = made("strength"), model("strength")
-    found = ruler.read(lm)
-    flagged = [item._replace(is_flagged=i % 3 == 0) for i, item in enumerate(found[0].items)]
-    found[0] = dataclasses.replace(found[0], items=tuple(flagged))
-    result = ruler.compute_measurement(lm, found, inference=INFERENCE)
-    s = ruler.per_item_strength(found[0])[[i for i in range(len(flagged)) if i % 3]]
+    measure, lm = made("strength"), model("strength")
+    outcome = measure.read(lm)
+    flagged = [item._replace(is_flagged=i % 3 == 0) for i, item in enumerate(outcome[0].items)]
+    outcome[0] = dataclasses.replace(outcome[0], items=tuple(flagged))
+    result = measure.compute_measurement(lm, outcome, inference=INFERENCE)
+    s = measure.per_item_strength(outcome[0])[[i for i in range(len(flagged)) if i % 3]]
     top = round(0.3 * len(s))
-    own, turned = (float(part.sort(descending=True).values[:top].mean()) for part in (s, -s))
-    assert result.excess.value == pytest.approx((own - turned) / 2, abs=1e-12)
+    subset, turned = (float(part.sort(descending=True).values[:top].mean()) for part in (s, -s))
+    assert result.excess.value == pytest.approx((subset - turned) / 2, abs=1e-12)
     assert result.excess.n == len(s) == result.extra("unflagged").n
     assert result.effect == (
         result.excess.value,
@@ -353,12 +355,12 @@ def test_few_large_s_on_the_other_side_lie_in_the_interval_of_the_lean():
     rng = np.random.default_rng(0)
     s = torch.as_tensor(np.where(rng.random(200) < 0.06, -1.0, 0.001 * rng.normal(size=200)))
     top = Strength().primary_metric
-    whole = estimate(simulated.INFERENCE, top, s, grouped_design(200))
+    full = estimate(simulated.INFERENCE, top, s, grouped_design(200))
     lean = estimate_signed_part(simulated.INFERENCE, top, s, grouped_design(200))
-    assert lean.value == pytest.approx(whole.value - whole.parity, abs=1e-12)
-    width = whole.interval.high - whole.interval.low
+    assert lean.value == pytest.approx(full.value - full.parity, abs=1e-12)
+    width = full.interval.high - full.interval.low
     assert lean.interval.high - lean.interval.low > 50 * width
     # The truth: 6 of the top 10% are -1, half of the difference of the two tails.
     assert lean.interval.low < -0.3 < lean.interval.high
-    shifted = (end - whole.parity for end in (whole.interval.low, whole.interval.high))
+    shifted = (end - full.parity for end in (full.interval.low, full.interval.high))
     assert not next(shifted) < -0.3 < next(shifted)

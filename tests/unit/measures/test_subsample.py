@@ -15,7 +15,7 @@ from levelhead.measures.items import MeasureItem, QuerySet, is_in_subsample, sub
 from levelhead.measures.utility.pronoun_agreement import PronounAgreement
 
 
-def asked(words, per=2):
+def queries_of(words, per=2):
     items = tuple(
         MeasureItem(f"{word} {i}", ((word, i),), (word, str(i)), "X")
         for word in words
@@ -29,76 +29,76 @@ WORDS = tuple(f"word {i}" for i in range(200))
 
 @given(share=st.floats(0.01, 1))
 def test_a_smaller_share_lies_within_a_larger_one(share):
-    whole = {word for word in WORDS if is_in_subsample(word, share)}
-    assert {word for word in WORDS if is_in_subsample(word, share / 2)} <= whole
+    full = {word for word in WORDS if is_in_subsample(word, share)}
+    assert {word for word in WORDS if is_in_subsample(word, share / 2)} <= full
 
 
 def test_a_share_keeps_whole_units_whatever_their_order():
-    found = subsample_queries(asked(WORDS), 0.25, lambda item: True)
-    words = {item.units[0] for item in found.items}
+    result = subsample_queries(queries_of(WORDS), 0.25, lambda item: True)
+    words = {item.units[0] for item in result.items}
     assert 30 <= len(words) <= 70  # 50 of 200, within 3.3 deviations
-    assert len(found.items) == 2 * len(words)
-    assert found.notes == (f"a subsample was measured: {len(words)} of 200 words",)
-    backwards = subsample_queries(asked(WORDS[::-1]), 0.25, lambda item: True)
-    assert set(backwards.items) == set(found.items)
+    assert len(result.items) == 2 * len(words)
+    assert result.notes == (f"a subsample was measured: {len(words)} of 200 words",)
+    backwards = subsample_queries(queries_of(WORDS[::-1]), 0.25, lambda item: True)
+    assert set(backwards.items) == set(result.items)
 
 
 def test_what_is_not_sampled_is_asked_whole():
-    found = subsample_queries(asked(WORDS), 0.25, lambda item: item.units[0] < "word 2")
-    assert {item.units[0] for item in found.items} >= {word for word in WORDS if word >= "word 2"}
+    result = subsample_queries(queries_of(WORDS), 0.25, lambda item: item.units[0] < "word 2")
+    assert {item.units[0] for item in result.items} >= {word for word in WORDS if word >= "word 2"}
 
 
 def test_what_is_said_of_a_unit_goes_with_it():
     """An occupation's prompts with knowledge are not sampled, and are about it."""
-    found = subsample_queries(asked(WORDS), 0.25, lambda item: item.units[1] == "0")
-    words = {item.units[0] for item in found.items}
+    result = subsample_queries(queries_of(WORDS), 0.25, lambda item: item.units[1] == "0")
+    words = {item.units[0] for item in result.items}
     assert 30 <= len(words) <= 70
-    assert len(found.items) == 2 * len(words)
+    assert len(result.items) == 2 * len(words)
 
 
 @pytest.mark.parametrize("share", [0, -1, 1.5, float("nan")])
 def test_what_is_no_share_is_refused(share):
     with pytest.raises(LevelheadError, match="share"):
-        subsample_queries(asked(WORDS), share, lambda item: True)
+        subsample_queries(queries_of(WORDS), share, lambda item: True)
 
 
 def test_a_share_is_told_and_makes_another_measure():
-    lm, whole = model("seat"), made("seat")
-    part = replace(whole, subsample_fraction=0.5)
-    assert "subsample_fraction" not in whole.settings
+    lm, full = model("seat"), made("seat")
+    part = replace(full, subsample_fraction=0.5)
+    assert "subsample_fraction" not in full.settings
     assert part.settings["subsample_fraction"] == 0.5
-    some, every = part.queries(lm)[0], whole.queries(lm)[0]
+    some, every = part.queries(lm)[0], full.queries(lm)[0]
     assert set(some.items) < set(every.items)
     assert any("a subsample was measured" in note for note in some.notes)
     assert not any("a subsample was measured" in note for note in every.notes)
 
 
 def test_the_size_of_the_data_set_is_told_beside_the_part():
-    ruler, lm = made("crows"), model("crows")
-    whole, part = (
-        replace(ruler, subsample_fraction=share)(lm, inference=INFERENCE) for share in (1.0, 0.6)
+    measure, lm = made("crows"), model("crows")
+    full, part = (
+        replace(measure, subsample_fraction=share)(lm, inference=INFERENCE) for share in (1.0, 0.6)
     )
-    assert (whole.population, part.population) == (12, 12)
+    assert (full.population, part.population) == (12, 12)
     assert part.n_items < 12
-    assert str(whole).endswith("n 12 of 12)")
+    assert str(full).endswith("n 12 of 12)")
     assert str(part).endswith(f"n {part.n} of 12)")
     lost = part.model_copy(update={"dropped": (DroppedItem("x", "an unknown word"),)})
     assert str(lost).endswith(f"n {part.n} of 12, {part.n + 1} asked)")
 
 
 def test_a_limit_tells_the_size_of_the_data_set_too():
-    ruler = made("pppl", limit=4)
-    found = ruler(model("pppl"), inference=INFERENCE)
-    assert (found.n_items, found.population) == (4, 10)
-    assert found.sampled_fraction == 0.4
-    assert replace(ruler, subsample_fraction=0.5).queries(model("pppl"))[0].population == 10
+    measure = made("pppl", limit=4)
+    result = measure(model("pppl"), inference=INFERENCE)
+    assert (result.n_items, result.population) == (4, 10)
+    assert result.sampled_fraction == 0.4
+    assert replace(measure, subsample_fraction=0.5).queries(model("pppl"))[0].population == 10
 
 
 def test_passages_beyond_the_limit_count_as_not_asked():
-    ruler = PronounAgreement(sources=("gap",), limit=20)
+    measure = PronounAgreement(sources=("gap",), limit=20)
     left = (("no pronoun", 7), (OVER_LIMIT, 30))
-    vars(ruler)["_sentences_by_source"] = {
+    vars(measure)["_sentences_by_source"] = {
         "gap": AgreementSentenceSet(sentences=agreeing(), left_out=left)
     }
-    (asked,) = ruler.queries(model("pronoun_agreement"))
-    assert asked.population == len(asked.items) + 30
+    (query_set,) = measure.queries(model("pronoun_agreement"))
+    assert query_set.population == len(query_set.items) + 30

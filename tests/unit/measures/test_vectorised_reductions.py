@@ -52,11 +52,11 @@ ALL = ONE_COLUMN | TWO_GROUPS | TWO_COLUMNS
 def values(columns, variants=5, offset=10.0):
     rng = np.random.default_rng(1)
     shape = (54, variants) if columns == 1 else (54, variants, columns)
-    found = rng.normal(size=shape)
+    result = rng.normal(size=shape)
     # A variant far from 0 with a small spread, where sums of squares lose digits; and ties.
-    found[:, 1] = offset + 0.1 * found[:, 1]
-    found[:, 2] = np.round(found[:, 2])
-    return found if columns == 1 else np.abs(found) + np.array([0, 1])
+    result[:, 1] = offset + 0.1 * result[:, 1]
+    result[:, 2] = np.round(result[:, 2])
+    return result if columns == 1 else np.abs(result) + np.array([0, 1])
 
 
 @pytest.mark.parametrize(("name", "design", "columns"), CASES)
@@ -65,20 +65,20 @@ def test_at_once_is_one_after_the_other(name, design, columns):
     rng = np.random.default_rng(2)
     rows = [tuple(rng.choice(s, len(s)) for s in sampled.samples) for _ in range(40)]
     times = count_items(sampled, [np.stack(column) for column in zip(*rows, strict=True)])
-    found = over.vectorised(numbers, times)
-    for row, own in zip(rows, found, strict=True):
+    result = over.vectorised(numbers, times)
+    for row, subset in zip(rows, result, strict=True):
         draw = Resample(sampled, row)
         literal = [float(over(torch.from_numpy(numbers[:, k]), draw)) for k in range(5)]
-        np.testing.assert_allclose(own, literal, rtol=1e-11, atol=1e-12)
+        np.testing.assert_allclose(subset, literal, rtol=1e-11, atol=1e-12)
 
 
 def test_a_resample_without_spread_has_no_value():
     design = grouped_design(2, 2)
     times = count_items(design, [np.array([[0, 0], [0, 1]]), np.array([[2, 2], [2, 3]])])
     alike = np.array([5.0, 1.0, 5.0, 3.0])[:, None]  # of the first resample all are equal
-    found = group_effect_size.vectorised(alike, times)[:, 0]
-    assert np.isnan(found[0])
-    assert np.isfinite(found[1])
+    result = group_effect_size.vectorised(alike, times)[:, 0]
+    assert np.isnan(result[0])
+    assert np.isfinite(result[1])
 
 
 @pytest.mark.parametrize("name", ["mean", "top", "lean", "share"])
@@ -94,21 +94,23 @@ def test_exchanges_at_once_are_those_of_one_after_the_other(name):
         flipped = [flip_signs(numbers, torch.from_numpy(row)).numpy() for row in signs]
         return over.vectorised(np.stack(flipped, axis=1), once)[0] - 1.0
 
-    told = {"rng": None, "n_resamples": 199, "alternative": "greater"}
-    one, two = (
-        sign_flip(literal, design, **told | {"rng": np.random.default_rng(3), "vectorised": many})
+    output = {"rng": None, "n_resamples": 199, "alternative": "greater"}
+    single, two = (
+        sign_flip(literal, design, **output | {"rng": np.random.default_rng(3), "vectorised": many})
         for many in (None, at_once)
     )
-    assert one.p == two.p
-    assert one.mean == pytest.approx(two.mean, abs=1e-12)
-    assert one.deviation == pytest.approx(two.deviation, abs=1e-12)
+    assert single.p == two.p
+    assert single.mean == pytest.approx(two.mean, abs=1e-12)
+    assert single.deviation == pytest.approx(two.deviation, abs=1e-12)
 
 
 def test_paired_resamples_are_the_same_whichever_form():
     design = DESIGNS["terms in groups"]
     numbers = [torch.from_numpy(values(1)[:, k]) for k in range(3)]
-    told = {"left_out_statistics": (TOP,)}
-    fast = resample_statistics(design, numbers, (TOP, mean), np.random.default_rng(4), 150, **told)
+    output = {"left_out_statistics": (TOP,)}
+    fast = resample_statistics(
+        design, numbers, (TOP, mean), np.random.default_rng(4), 150, **output
+    )
     slow = resample_statistics(
         design,
         numbers,
@@ -117,9 +119,9 @@ def test_paired_resamples_are_the_same_whichever_form():
         150,
         left_out_statistics=(TOP.literal,),
     )
-    for one, other in zip(fast, slow, strict=True):
-        assert one.shape == (150, 3)
-        np.testing.assert_allclose(one, other, rtol=1e-12, atol=1e-12)
+    for single, other in zip(fast, slow, strict=True):
+        assert single.shape == (150, 3)
+        np.testing.assert_allclose(single, other, rtol=1e-12, atol=1e-12)
 
 
 def test_resamples_without_a_value_are_drawn_again_for_all_formulas():

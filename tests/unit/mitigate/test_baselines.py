@@ -44,7 +44,7 @@ def texts():
             f"{frame}/{word}",
             frame.format(word),
             frame.format(other),
-            tuple((frame.index("{}"), frame.index("{}") + len(one)) for one in (word, other)),
+            tuple((frame.index("{}"), frame.index("{}") + len(item)) for item in (word, other)),
             f"{word}/{other}",
         )
         for frame in FRAMES
@@ -85,8 +85,8 @@ def test_sentence_debias_is_the_first_direction_of_unit_vectors(bert):
     assert edit.sites == (POOLED,)
     assert edit.tokens == "all"
     raw = torch.cat(sides(bert, POOLED))
-    whole = np.linalg.svd((raw[: len(first)] - raw[len(first) :]).numpy())[2][0]
-    assert abs(whole @ edit.basis[0].numpy()) < 1 - 1e-6  # length 1 matters
+    full = np.linalg.svd((raw[: len(first)] - raw[len(first) :]).numpy())[2][0]
+    assert abs(full @ edit.basis[0].numpy()) < 1 - 1e-6  # length 1 matters
 
 
 def test_sentence_debias_takes_dimensions_and_another_site(bert):

@@ -35,11 +35,11 @@ PAIRS = contrast_pairs(LEXICON)
 
 
 def test_the_papers_rules_leave_22_of_74_settings():
-    rules = {one.name: excluded_by_paper_rule(one) for one in projection_grid()}
-    kept = [name for name, rule in rules.items() if not rule]
-    assert len(kept) == 1 + 3 + 9 + 9
-    assert "penultimate 0,0,1,1,1" in kept  # the winner of Table 5 at layer 11
-    for name in kept:
+    rules = {item.name: excluded_by_paper_rule(item) for item in projection_grid()}
+    stored = [name for name, rule in rules.items() if not rule]
+    assert len(stored) == 1 + 3 + 9 + 9
+    assert "penultimate 0,0,1,1,1" in stored  # the winner of Table 5 at layer 11
+    for name in stored:
         *steps, sent = name.split()[1].split(",")
         assert sent == "1"
         pairs = list(zip(steps[::2], steps[1::2], strict=True))
@@ -50,28 +50,28 @@ def test_the_papers_rules_leave_22_of_74_settings():
     assert rules["last 0,1,1"] == TWO_HARD
     assert rules["penultimate 0,1,0,0,1"] == TWO_HARD
     assert (
-        sum(not excluded_by_paper_rule(one) for one in projection_grid(pooled=False)) == 3 + 9 + 9
+        sum(not excluded_by_paper_rule(item) for item in projection_grid(pooled=False)) == 3 + 9 + 9
     )
 
 
 def test_projections_are_those_of_project_and_trimmed_ones_are_told():
     lm = model("accuracy")
-    found = projection_candidates(lm, PAIRS)
-    assert len(found.candidates) == 22
-    assert len(found.excluded) == 52
-    assert {one.kind for one in found.candidates} == {"projection"}
+    result = projection_candidates(lm, PAIRS)
+    assert len(result.candidates) == 22
+    assert len(result.excluded) == 52
+    assert {candidate.kind for candidate in result.candidates} == {"projection"}
     for name in ("sent 1", "penultimate+attn 1,1,0,0,1"):
-        assert found.edits[name] == project(lm, ProjectionConfig.from_name(name), PAIRS)
-    whole = projection_candidates(lm, PAIRS, paper_rules=False)
-    assert len(whole.candidates) == 74
-    assert whole.excluded == ()
+        assert result.edits[name] == project(lm, ProjectionConfig.from_name(name), PAIRS)
+    full = projection_candidates(lm, PAIRS, paper_rules=False)
+    assert len(full.candidates) == 74
+    assert full.excluded == ()
 
 
 def test_models_of_one_layer_or_without_a_pooled_vector_have_fewer():
     shallow = load(
         zoo.folder("bert", "BertForSequenceClassification", num_labels=2, num_hidden_layers=1)
     )
-    assert [one.name for one in projection_candidates(shallow, PAIRS).candidates] == [
+    assert [candidate.name for candidate in projection_candidates(shallow, PAIRS).candidates] == [
         *("sent 1", "last 0,0,1", "last 1,0,1", "last 1,1,1"),
     ]
     causal = load(zoo.folder("gpt2", "GPT2LMHeadModel"))
@@ -81,8 +81,8 @@ def test_models_of_one_layer_or_without_a_pooled_vector_have_fewer():
 def test_pairs_that_cannot_be_read_are_told_and_none_is_an_error():
     lm = model("accuracy")
     unknown = tuple(pair._replace(first=pair.first.replace("woman", "zebra")) for pair in PAIRS[:2])
-    found = projection_candidates(lm, (*PAIRS, *unknown))
-    assert len(found.dropped) == 2
+    result = projection_candidates(lm, (*PAIRS, *unknown))
+    assert len(result.dropped) == 2
     with pytest.raises(NotMeasurableError, match="the model can read none of 2 pairs of texts"):
         projection_candidates(lm, unknown)
     with pytest.raises(NotMeasurableError, match="there is no pair of texts"):
@@ -92,40 +92,42 @@ def test_pairs_that_cannot_be_read_are_told_and_none_is_an_error():
 # -- heads
 
 
-def ruler():
+def make_measure():
     return ControlledDifference(Counterfactual(texts("dev", 60), lexicon=LEXICON))
 
 
-def bias(lm, one):
+def bias(lm, single):
     """The distance from parity, of readouts."""
-    (readouts,) = one.read(lm)
-    return abs(float(one.primary_metric.value(readouts, one.design(readouts, one.primary_metric))))
+    (readouts,) = single.read(lm)
+    return abs(
+        float(single.primary_metric.value(readouts, single.design(readouts, single.primary_metric)))
+    )
 
 
 def test_masks_by_ablation_are_in_the_order_of_what_each_head_adds():
-    lm, one = classifier(1.0), ruler()
-    found = mask_candidates(lm, one, head_ranking="ablation")
-    base = bias(lm, one)
+    lm, single = classifier(1.0), make_measure()
+    result = mask_candidates(lm, single, head_ranking="ablation")
+    base = bias(lm, single)
     gains = {}
     for layer in range(3):
         for head in range(4):
             site = Site("head_out", layer, head)
-            gains[site] = base - bias(lm.edited(mask_heads([site])), one)
+            gains[site] = base - bias(lm.edited(mask_heads([site])), single)
     adding = sorted((site for site in gains if gains[site] > 0), key=lambda s: (-gains[s], s))
     sizes = [size for size in (1, 2, 3, 5, 10) if size <= len(adding)]
-    assert [own.name for own in found.candidates] == [f"mask {size}" for size in sizes]
-    assert found.edits["mask 3"] == (mask_heads(adding[:3]),)
+    assert [candidate.name for candidate in result.candidates] == [f"mask {size}" for size in sizes]
+    assert result.edits["mask 3"] == (mask_heads(adding[:3]),)
     assert (
-        found.candidates[1].description
+        result.candidates[1].description
         == f"heads {head_label(adding[0])}, {head_label(adding[1])} masked"
     )
-    assert found.candidates[0].kind == "mask"
+    assert result.candidates[0].kind == "mask"
 
 
 def test_masks_by_gradient_rank_by_the_derivative_of_the_bias():
-    lm, one = classifier(1.0), ruler()
-    found = mask_candidates(lm, one, sizes=(1, 12, 3))
-    smooth, step = one.smooth, 1e-3
+    lm, single = classifier(1.0), make_measure()
+    result = mask_candidates(lm, single, sizes=(1, 12, 3))
+    smooth, step = single.smooth, 1e-3
     slopes = {}
     for layer in range(3):
         for head in range(4):
@@ -133,17 +135,20 @@ def test_masks_by_gradient_rank_by_the_derivative_of_the_bias():
             ends = [bias(lm.edited(scale_heads([site], 1 + way * step)), smooth) for way in (1, -1)]
             slopes[site] = (ends[0] - ends[1]) / (2 * step)
     adding = sorted((site for site in slopes if slopes[site] > 0), key=lambda s: -slopes[s])
-    assert found.edits["mask 1"] == (mask_heads(adding[:1]),)
-    assert set(found.edits["mask 3"][0].sites) == set(adding[:3])
-    assert "mask 12" not in found.edits
-    assert found.notes == (f"heads are ranked by the gradient of {smooth.name}",)
+    assert result.edits["mask 1"] == (mask_heads(adding[:1]),)
+    assert set(result.edits["mask 3"][0].sites) == set(adding[:3])
+    assert "mask 12" not in result.edits
+    assert result.notes == (f"heads are ranked by the gradient of {smooth.name}",)
 
 
 def test_what_is_smooth():
     assert with_smooth_surrogate(made("strength")).name == "strength"
     assert with_smooth_surrogate(made("nli_fairness")).name == "net_neutral"
     assert with_smooth_surrogate(made("counterfactual")).name == "counterfactual_shift"
-    assert with_smooth_surrogate(ruler()).name == "counterfactual_shift, excess over placebo twins"
+    assert (
+        with_smooth_surrogate(make_measure()).name
+        == "counterfactual_shift, excess over placebo twins"
+    )
 
 
 def test_heads_that_cannot_be_ranked_are_told():
@@ -151,14 +156,14 @@ def test_heads_that_cannot_be_ranked_are_told():
     # An edit that makes every text one: no gradient, and nothing to rank.
     every = [Site("head_out", layer, head) for layer in range(3) for head in range(4)]
     flat = lm.edited(mask_heads(every))
-    found = mask_candidates(flat, ruler())
-    assert found.candidates == ()
-    assert found.notes[0].startswith("no head is ranked: ")
+    result = mask_candidates(flat, make_measure())
+    assert result.candidates == ()
+    assert result.notes[0].startswith("no head is ranked: ")
     with pytest.raises(UnknownNameError, match="way to rank heads"):
-        mask_candidates(lm, ruler(), head_ranking="chance")
+        mask_candidates(lm, make_measure(), head_ranking="chance")
     for sizes in ((), (0,)):
         with pytest.raises(LevelheadError, match="masks of"):
-            mask_candidates(lm, ruler(), sizes=sizes)
+            mask_candidates(lm, make_measure(), sizes=sizes)
 
 
 def test_candidates_stand_beside_each_other():
@@ -169,7 +174,7 @@ def test_candidates_stand_beside_each_other():
 
 
 def test_a_head_is_ranked_on_the_items_that_both_models_could_read(monkeypatch):
-    lm, measure = classifier(1.0), ruler()
+    lm, measure = classifier(1.0), make_measure()
 
     def scores_without_an_item(*, base_too):
         def read(*args, **options):

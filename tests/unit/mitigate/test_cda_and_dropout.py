@@ -44,15 +44,15 @@ def corpus(tmp_path):
 @pytest.fixture
 def shown(monkeypatch):
     """What the training is given."""
-    found = []
+    result = []
     real = children.continue_pretraining
 
     def continued(lm, texts, folder, **options):
-        found.append(list(texts))
+        result.append(list(texts))
         return real(lm, texts, folder, **options)
 
     monkeypatch.setattr(children, "continue_pretraining", continued)
-    return found
+    return result
 
 
 def test_texts_and_twins_side_by_side_and_what_was_left_out(base, corpus, tmp_path, shown):
@@ -91,11 +91,11 @@ def test_texts_and_twins_side_by_side_and_what_was_left_out(base, corpus, tmp_pa
 
 def test_as_many_as_needed_are_looked_at_in_seeded_order(base, corpus, tmp_path, shown):
     few = replace(SHORT, steps=1)
-    one = cda(base, corpus, tmp_path / "one", config=few)
+    single = cda(base, corpus, tmp_path / "one", config=few)
     two = cda(base, str(corpus), tmp_path / "two", config=few)
-    assert one == two
-    assert one.texts == one.twins == 2  # a batch of four
-    assert one.sentences_scanned < one.sentences
+    assert single == two
+    assert single.texts == single.twins == 2  # a batch of four
+    assert single.sentences_scanned < single.sentences
     cda(base, [str(corpus)], tmp_path / "three", config=replace(few, seed=3))
     assert shown[0] == shown[1] != shown[2]
 
@@ -109,8 +109,8 @@ def test_dropout_takes_any_text(base, corpus, tmp_path, shown):
     assert "lexicon" not in child.settings
     config = json.loads((tmp_path / "child" / "config.json").read_text())
     assert config["hidden_dropout_prob"] == config["attention_probs_dropout_prob"] == 0.1
-    plain = cda(base, corpus, tmp_path / "other", config=SHORT)
-    assert plain.weights != child.weights
+    unedited = cda(base, corpus, tmp_path / "other", config=SHORT)
+    assert unedited.weights != child.weights
     more = dropout(base, corpus, tmp_path / "more", hidden=0.4, config=SHORT)
     assert more.settings["dropout"] == (0.4, 0.15)
     assert more.weights != child.weights
@@ -158,15 +158,15 @@ def test_what_is_refused(base, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("verb", "said"),
+    ("verb", "responses"),
     [
         ("cda", "trained on 4 texts and 4 counterfactuals in 8 rows, from"),
         ("dropout", "trained on 8 texts in 8 rows, from"),
     ],
 )
-def test_the_verbs(verb, said, base, corpus, tmp_path):
-    asked = [verb, str(base), "--corpus", str(corpus), "-o", str(tmp_path / "child")]
-    asked += [
+def test_the_verbs(verb, responses, base, corpus, tmp_path):
+    queries = [verb, str(base), "--corpus", str(corpus), "-o", str(tmp_path / "child")]
+    queries += [
         "--steps",
         "2",
         "--batch-size",
@@ -178,9 +178,9 @@ def test_the_verbs(verb, said, base, corpus, tmp_path):
         "--seed",
         "1",
     ]
-    result = CliRunner().invoke(app, asked, catch_exceptions=False)
+    result = CliRunner().invoke(app, queries, catch_exceptions=False)
     assert result.exit_code == 0, result.output
-    assert said in result.output
+    assert responses in result.output
     assert f"a {verb} variant of {base.name}" in result.output
     assert "left out: " in result.output
     record = json.loads((tmp_path / "child" / "levelhead.json").read_text())

@@ -28,8 +28,8 @@ def estimate(value, low, high):
 
 
 def candidate(name, margin, damage, viable):
-    own = estimate(margin, margin - 1, margin + 1)
-    return PrefixCandidate(name=name, text="", margin=own, loss=damage, is_viable=viable)
+    subset = estimate(margin, margin - 1, margin + 1)
+    return PrefixCandidate(name=name, text="", margin=subset, loss=damage, is_viable=viable)
 
 
 def test_the_nearest_to_parity_that_is_cheap_enough_is_chosen():
@@ -46,9 +46,9 @@ def test_the_nearest_to_parity_that_is_cheap_enough_is_chosen():
 
 @pytest.mark.parametrize(("left", "gain"), [(0.4, 0.6), (-0.4, 0.6), (-1.5, -0.5)])
 def test_a_gain_is_towards_parity_whichever_side_it_ends_on(left, gain):
-    own = answers(lambda one: side(one) * (1.0 if one.kind == "base" else left))
-    found = _gain(own, PromptPrefix("unrelated", "", 1), INFERENCE, "gain")
-    assert found.value == pytest.approx(gain, abs=0.05)
+    subset = answers(lambda single: side(single) * (1.0 if single.kind == "base" else left))
+    result = _gain(subset, PromptPrefix("unrelated", "", 1), INFERENCE, "gain")
+    assert result.value == pytest.approx(gain, abs=0.05)
 
 
 @pytest.mark.parametrize(
@@ -63,19 +63,19 @@ def test_a_gain_is_towards_parity_whichever_side_it_ends_on(left, gain):
     ],
 )
 def test_what_is_not_told_from_no_effect_is_not_recommended(base, gain, net, viable, why):
-    own = candidate("one", 0.1, 0.0, viable)
+    subset = candidate("one", 0.1, 0.0, viable)
     beyond = estimate(net, net - 0.1, net + 0.1)
-    found = _reason_against(estimate(*base), estimate(*gain), beyond, own, 0.1)
-    assert (why in found) if why else not found
+    result = _reason_against(estimate(*base), estimate(*gain), beyond, subset, 0.1)
+    assert (why in result) if why else not result
 
 
 def test_what_unrelated_sentences_do_is_taken_off_the_gain():
     left = {"base": 1.0, "unrelated": 0.7, "target_neutral": 0.2}
-    own = answers(lambda one: side(one) * left.get(one.kind, 1.0))
-    found = _gain_over_unrelated(
-        own, PromptPrefix("target_neutral", "", 1), PromptPrefix("unrelated", "", 1), INFERENCE
+    subset = answers(lambda single: side(single) * left.get(single.kind, 1.0))
+    result = _gain_over_unrelated(
+        subset, PromptPrefix("target_neutral", "", 1), PromptPrefix("unrelated", "", 1), INFERENCE
     )
-    assert found.value == pytest.approx(0.5, abs=0.05)
+    assert result.value == pytest.approx(0.5, abs=0.05)
 
 
 def test_plain_sentences_speak_of_no_person():
@@ -88,7 +88,9 @@ def test_plain_sentences_speak_of_no_person():
         for group in ("female", "male")
         if (word := term.word(group))
     }
-    said = {token.text.lower() for one in neutral_sentences() for token in tokenize_words(one)}
+    responses = {
+        token.text.lower() for sentence in neutral_sentences() for token in tokenize_words(sentence)
+    }
     assert len(neutral_sentences()) == 24
-    assert not words & said
-    assert torch.tensor([len(one.split()) for one in neutral_sentences()]).min() >= 6
+    assert not words & responses
+    assert torch.tensor([len(sentence.split()) for sentence in neutral_sentences()]).min() >= 6

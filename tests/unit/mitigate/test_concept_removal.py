@@ -3,7 +3,7 @@
 import pytest
 import torch
 from contrasts import lm
-from planted import RIGHT, Case, drawn, planted
+from planted import RIGHT, Case, draw_case, planted
 
 from levelhead.core.errors import LevelheadError, NotMeasurableError
 from levelhead.core.results import Estimate, Interval
@@ -52,10 +52,10 @@ def probed_once(data, deals):
     return PROBED[key]
 
 
-def told(case, deals=LABEL_PERMUTATIONS):
-    one = planted(case)
-    before, after = (probed_once(own, deals) for own in (one.before, one.after))
-    return decide_removal(before, after, bias_reduction=one.ruler)
+def read_output(case, deals=LABEL_PERMUTATIONS):
+    single = planted(case)
+    before, after = (probed_once(item, deals) for item in (single.before, single.after))
+    return decide_removal(before, after, bias_reduction=single.is_bias_reduced)
 
 
 @pytest.mark.parametrize("words", [350, pytest.param(600, marks=pytest.mark.full)])
@@ -64,16 +64,16 @@ def test_constructed_cases_are_judged_right(kind, words):
     # Six dimensions and one frame keep it quick; drawn cases have more of everything. "Removed"
     # needs an upper bound of at most 0.55, which 350 words can show (0.54 here) and 40 cannot.
     # The first kind takes 6 s: it trains the probes of what all begin with, too.
-    found = told(Case(kind, words, 6, strength=2.0, twins=0.5, turn=90.0, seed=0), deals=9)
-    assert found.verdict == RIGHT[kind]
+    result = read_output(Case(kind, words, 6, strength=2.0, twins=0.5, turn=90.0, seed=0), deals=9)
+    assert result.verdict == RIGHT[kind]
     if kind == "untouched":
-        assert found.reason.startswith("still readable (")
-        assert found.reason.endswith("the measure is not shown to have fallen")
+        assert result.reason.startswith("still readable (")
+        assert result.reason.endswith("the measure is not shown to have fallen")
     if kind in ("product", "radius"):
-        assert "nonlinear AUC" in found.reason
+        assert "nonlinear AUC" in result.reason
 
 
-CASES = drawn(11, 10)
+CASES = draw_case(11, 10)
 """Nothing was chosen after they were drawn. Of ten others (seed 10) nine were right with labels
 dealt 9 times; of one, erased, it was unclear: so few deals do not know their own spread."""
 
@@ -81,15 +81,17 @@ dealt 9 times; of one, erased, it was unclear: so few deals do not know their ow
 @pytest.mark.full
 @pytest.mark.parametrize("case", CASES, ids=[case.kind for case in CASES])
 def test_drawn_cases_are_judged_right(case):
-    assert told(case).verdict == RIGHT[case.kind]
+    assert read_output(case).verdict == RIGHT[case.kind]
 
 
 @pytest.mark.parametrize(
     "seed", [0, *(pytest.param(seed, marks=pytest.mark.full) for seed in (1, 2))]
 )
 def test_too_few_words_are_never_removed(seed):
-    found = told(Case("erased", 40, 4, strength=3.0, twins=0.5, turn=90.0, seed=seed), deals=9)
-    assert found.verdict == "unclear"
+    result = read_output(
+        Case("erased", 40, 4, strength=3.0, twins=0.5, turn=90.0, seed=seed), deals=9
+    )
+    assert result.verdict == "unclear"
 
 
 def probed(probe, value, reach, detectable=0.05):
@@ -101,7 +103,7 @@ def probed(probe, value, reach, detectable=0.05):
     return ProbeResult(probe=probe, auc=auc, permuted_auc=auc, control=None, selectivity=None)
 
 
-def found(linear, nonlinear, reach=0.03, **changes):
+def find_result(linear, nonlinear, reach=0.03, **changes):
     both = probed("linear", linear, reach, **changes), probed("nonlinear", nonlinear, reach)
     return ProbeReport(probes=both, clusters=ClusterResult(accuracy=both[0].auc, v_measure=0.0))
 
@@ -112,36 +114,84 @@ GAIN = Estimate(
 
 
 @pytest.mark.parametrize(
-    ("before", "after", "ruler", "right", "why"),
+    ("before", "after", "measure", "right", "why"),
     [
-        (found(0.9, 0.9), found(0.5, 0.52), None, "removed", "no probe is above 0.55: linear"),
-        (found(0.9, 0.9), found(0.5, 0.521), None, "unclear", "neither gone nor shown to be there"),
-        (found(0.9, 0.9), found(0.521, 0.5), True, "unclear", "neither gone nor shown to be there"),
-        (found(0.9, 0.9), found(0.5, 0.63), True, "hidden", "the measure fell, and nonlinear AUC"),
-        (found(0.9, 0.9), found(0.63, 0.5), GAIN, "hidden", "the measure fell, and linear AUC"),
-        (found(0.9, 0.9), found(0.629, 0.5), True, "unclear", "neither gone nor"),
-        (found(0.9, 0.9), found(0.5, 0.63), False, "unclear", "not shown to have fallen"),
-        (found(0.9, 0.9), found(0.5, 0.63), None, "unclear", "no measure was given"),
-        (found(0.62, 0.6), found(0.5, 0.5), True, "unclear", "were not separable before"),
-        (found(0.9, 0.9), found(0.4, 0.5), True, "unclear", "below chance, which is readable too"),
-        # Shown to be below chance, though its upper end is not far from it.
-        (found(0.9, 0.9), found(0.44, 0.5, 0.05), True, "unclear", "below chance"),
         (
-            found(0.9, 0.9),
-            found(0.45, 0.5, detectable=0.11),
+            find_result(0.9, 0.9),
+            find_result(0.5, 0.52),
+            None,
+            "removed",
+            "no probe is above 0.55: linear",
+        ),
+        (
+            find_result(0.9, 0.9),
+            find_result(0.5, 0.521),
+            None,
+            "unclear",
+            "neither gone nor shown to be there",
+        ),
+        (
+            find_result(0.9, 0.9),
+            find_result(0.521, 0.5),
+            True,
+            "unclear",
+            "neither gone nor shown to be there",
+        ),
+        (
+            find_result(0.9, 0.9),
+            find_result(0.5, 0.63),
+            True,
+            "hidden",
+            "the measure fell, and nonlinear AUC",
+        ),
+        (
+            find_result(0.9, 0.9),
+            find_result(0.63, 0.5),
+            GAIN,
+            "hidden",
+            "the measure fell, and linear AUC",
+        ),
+        (find_result(0.9, 0.9), find_result(0.629, 0.5), True, "unclear", "neither gone nor"),
+        (
+            find_result(0.9, 0.9),
+            find_result(0.5, 0.63),
+            False,
+            "unclear",
+            "not shown to have fallen",
+        ),
+        (find_result(0.9, 0.9), find_result(0.5, 0.63), None, "unclear", "no measure was given"),
+        (
+            find_result(0.62, 0.6),
+            find_result(0.5, 0.5),
+            True,
+            "unclear",
+            "were not separable before",
+        ),
+        (
+            find_result(0.9, 0.9),
+            find_result(0.4, 0.5),
+            True,
+            "unclear",
+            "below chance, which is readable too",
+        ),
+        # Shown to be below chance, though its upper end is not far from it.
+        (find_result(0.9, 0.9), find_result(0.44, 0.5, 0.05), True, "unclear", "below chance"),
+        (
+            find_result(0.9, 0.9),
+            find_result(0.45, 0.5, detectable=0.11),
             True,
             "unclear",
             "too few words: the least AUC they could show is 0.61",
         ),
     ],
 )
-def test_the_verdict_is_that_of_the_bounds(before, after, ruler, right, why):
-    own = decide_removal(before, after, bias_reduction=ruler)
-    assert own.verdict == right
-    assert why in own.reason
+def test_the_verdict_is_that_of_the_bounds(before, after, measure, right, why):
+    subset = decide_removal(before, after, bias_reduction=measure)
+    assert subset.verdict == right
+    assert why in subset.reason
 
 
-def test_a_ruler_falls_if_its_gain_is_shown():
+def test_a_measure_falls_if_its_gain_is_shown():
     assert is_bias_reduced(GAIN)
     assert is_bias_reduced(True)
     assert not is_bias_reduced(None)
@@ -151,10 +201,10 @@ def test_a_ruler_falls_if_its_gain_is_shown():
 
 def test_several_sites_make_one_verdict():
     def place(verdict):
-        own = found(0.9, 0.9)
+        subset = find_result(0.9, 0.9)
         site = ("block_out", 1, None)
         return SiteRemoval(
-            site=site, pooling="mean", verdict=verdict, reason="so", before=own, after=own
+            site=site, pooling="mean", verdict=verdict, reason="so", before=subset, after=subset
         )
 
     gone, hidden, unclear = map(place, ("removed", "hidden", "unclear"))
@@ -170,8 +220,8 @@ def texts():
             start = frame.index("{}")
             spans = ((start, start + len(first)), (start, start + len(second)))
             unit = f"{first}/{second}"
-            one, other = frame.format(first), frame.format(second)
-            pairs.append(ContrastPair(f"{unit}: {frame}", one, other, spans, unit))
+            single, other = frame.format(first), frame.format(second)
+            pairs.append(ContrastPair(f"{unit}: {frame}", single, other, spans, unit))
     return tuple(pairs)
 
 
@@ -193,7 +243,7 @@ def test_vectors_are_those_of_the_edited_model():
     pairs = texts()
     strange = pairs[0]._replace(id="strange: x", first="zebra he said .", spans=((0, 5), (0, 2)))
     steps = []
-    found = concept_removal(
+    result = concept_removal(
         lm("bert"),
         [edit(SENT)],
         (*pairs, strange),
@@ -201,10 +251,10 @@ def test_vectors_are_those_of_the_edited_model():
         bias_reduction=BiasReduction(True),
         probes=ProbeConfig(label_permutations=9),
         inference=Inference(resamples=99, level=0.9),
-        on_step=lambda *one: steps.append(one),
+        on_step=lambda *single: steps.append(single),
     )
-    assert [place.site for place in found.sites] == [("pooled", 0, None), ("block_out", 2, None)]
-    assert [place.pooling for place in found.sites] == ["first", "first"]
+    assert [place.site for place in result.sites] == [("pooled", 0, None), ("block_out", 2, None)]
+    assert [place.pooling for place in result.sites] == ["first", "first"]
     sides = paired_activations(lm("bert").edited(edit(SENT)), pairs, [SENT])[SENT]
     again = probe_vectors(
         label_vectors(
@@ -216,15 +266,19 @@ def test_vectors_are_those_of_the_edited_model():
         inference=Inference(level=0.9, resamples=99),
         label_permutations=9,
     )
-    assert found.sites[0].after.probe_result("linear").auc == again.probe_result("linear").auc
-    assert found.sites[0].before != found.sites[0].after
-    assert found.sites[1].before == found.sites[1].after
-    assert found.notes == ("block_out 2: the edit changes nothing there",)
-    assert found.verdict == "unclear"  # ten words show nothing
-    assert (found.n, found.words, [row.item for row in found.dropped]) == (20, 10, ["strange: x"])
-    assert found.provenance.edits == (edit(SENT).content_hash,)
-    assert found.provenance.settings["gone"] == 0.55
-    assert RemovalReport.from_json(found.to_json()) == found
+    assert result.sites[0].after.probe_result("linear").auc == again.probe_result("linear").auc
+    assert result.sites[0].before != result.sites[0].after
+    assert result.sites[1].before == result.sites[1].after
+    assert result.notes == ("block_out 2: the edit changes nothing there",)
+    assert result.verdict == "unclear"  # ten words show nothing
+    assert (result.n, result.words, [row.item for row in result.dropped]) == (
+        20,
+        10,
+        ["strange: x"],
+    )
+    assert result.provenance.edits == (edit(SENT).content_hash,)
+    assert result.provenance.settings["gone"] == 0.55
+    assert RemovalReport.from_json(result.to_json()) == result
     assert {step[0] for step in steps} == {
         "pooled before", "pooled after", "block_out 2 before",
     }  # fmt: skip

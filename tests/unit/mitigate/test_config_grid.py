@@ -38,8 +38,8 @@ def test_names_are_the_papers_tuples():
     # (n11, c11, n12, c12, np), in the order in which the paper's Table 7 counts.
     for level, marks in (("sent", 1), ("last", 3), ("penultimate", 5), ("penultimate+attn", 5)):
         names = [str(setting) for setting in projection_grid() if setting.edit_point == level]
-        tuples = [",".join(f"{i:0{marks}b}") for i in range(2**marks)]
-        assert names == [f"{level} {one}" for one in tuples]
+        steps = [",".join(f"{i:0{marks}b}") for i in range(2**marks)]
+        assert names == [f"{level} {step}" for step in steps]
 
 
 @pytest.mark.parametrize("setting", [*projection_grid(), *projection_grid(pooled=False)], ids=str)
@@ -75,7 +75,7 @@ def test_wrong_marks_are_refused(name):
 def test_wrong_settings_are_refused():
     with pytest.raises(UnknownNameError, match="did you mean 'penultimate'"):
         ProjectionConfig.from_name("penultimat 1")
-    for wrong, said in (
+    for wrong, responses in (
         ({"edit_point": "sent"}, "level sent edits sent"),
         ({"edit_point": "last", "pooled": HARD}, "level last edits last, sent, and nothing else"),
         (
@@ -84,5 +84,5 @@ def test_wrong_settings_are_refused():
         ),
         ({"edit_point": "last", "last": HARD, "pooled": SOFT}, "sent has one dimension"),
     ):
-        with pytest.raises(ValidationError, match=said):
+        with pytest.raises(ValidationError, match=responses):
             ProjectionConfig(**wrong)

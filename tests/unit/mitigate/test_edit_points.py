@@ -50,14 +50,14 @@ def test_nothing_is_left_along_the_directions(family):
     edits = project(model, "penultimate+attn", pairs, weighted=False, n_components=2)
     assert len(edits) == 4 + 2 * KV.get(family, 4) + 2 + has_pooled(model)
     edited = model.edited(*edits)
-    said = [pair.first for pair in pairs]
+    responses = [pair.first for pair in pairs]
     for edit in edits:
         ways = ("first",) if edit.tokens == "first" else ("first", "mean", "last")
         for pooling in ways:
-            seen = edited.read(said, [edit.site], pooling=pooling)[edit.site].double()
+            seen = edited.read(responses, [edit.site], pooling=pooling)[edit.site].double()
             assert float((seen @ edit.basis.T).abs().max()) < 1e-4
-            plain = model.read(said, [edit.site], pooling=pooling)[edit.site].double()
-        assert float((plain @ edit.basis.T).abs().max()) > 1e-2
+            base = model.read(responses, [edit.site], pooling=pooling)[edit.site].double()
+        assert float((base @ edit.basis.T).abs().max()) > 1e-2
     dims = [len(edit.basis) for edit in edits if edit.site.stream == "block_out"]
     assert dims == [2, 2]
     assert {len(edit.basis) for edit in edits if edit.site.stream != "block_out"} == {1}
@@ -65,35 +65,35 @@ def test_nothing_is_left_along_the_directions(family):
 
 def test_an_earlier_level_implies_all_later():
     model, pairs = lm("bert"), texts()
-    found = {level: project(model, level, pairs) for level in EDIT_POINTS}
+    result = {level: project(model, level, pairs) for level in EDIT_POINTS}
     for earlier, later in pairwise(EDIT_POINTS):
-        assert found[later][-len(found[earlier]) :] == found[earlier]
-    assert [edit.site for edit in found["penultimate"]] == [INNER, LAST, SENT]
-    assert [edit.tokens for edit in found["penultimate"]] == ["all", "first", "all"]
+        assert result[later][-len(result[earlier]) :] == result[earlier]
+    assert [edit.site for edit in result["penultimate"]] == [INNER, LAST, SENT]
+    assert [edit.tokens for edit in result["penultimate"]] == ["all", "first", "all"]
 
 
 def test_weights_are_the_shares_but_for_the_attention():
     model, pairs = lm("bert"), texts()
     shares = fit_subspaces(model, pairs)
     for edit in project(model, "penultimate+attn", pairs, n_components=2):
-        one = shares[edit.site]
+        single = shares[edit.site]
         dims = 2 if edit.site.stream == "block_out" else 1
-        torch.testing.assert_close(edit.basis, one.basis[:dims])
+        torch.testing.assert_close(edit.basis, single.basis[:dims])
         if edit.site.layer == 1 and edit.site.head is not None:
             assert edit.weights.tolist() == [1.0]
         else:
-            torch.testing.assert_close(edit.weights, one.explained_variance_ratio[:dims])
+            torch.testing.assert_close(edit.weights, single.explained_variance_ratio[:dims])
 
 
 def test_every_setting_is_another_model():
     model = lm("bert")
-    found = fit_subspaces(model, texts())
-    made = {build_edits(model, setting, found) for setting in projection_grid()}
+    result = fit_subspaces(model, texts())
+    made = {build_edits(model, setting, result) for setting in projection_grid()}
     assert len(made) == 74
     decoder = lm("llama")
-    found = fit_subspaces(decoder, texts())
+    result = fit_subspaces(decoder, texts())
     assert (
-        len({build_edits(decoder, setting, found) for setting in projection_grid(pooled=False)})
+        len({build_edits(decoder, setting, result) for setting in projection_grid(pooled=False)})
         == 36
     )
 
@@ -212,6 +212,8 @@ def test_wrong_words_are_refused():
 def test_levels_that_plain_weights_can_carry_are_baked():
     model, pairs = lm("bert"), texts()
     edited = model.edited(*project(model, "last", pairs, n_components=2))
-    said = [(pair.first, pair.second) for pair in pairs]
+    responses = [(pair.first, pair.second) for pair in pairs]
     close = torch.testing.assert_close
-    close(edited.merged().next_sentence(said), edited.next_sentence(said), atol=1e-5, rtol=0)
+    close(
+        edited.merged().next_sentence(responses), edited.next_sentence(responses), atol=1e-5, rtol=0
+    )

@@ -31,10 +31,10 @@ def test_it_is_galweys_number_of_the_eigenvalues():
 
 
 def test_more_in_common_is_fewer_and_a_common_part_alone_is_no_fault():
-    found = [effective_number(correlated(own)) for own in (0.0, 0.5, 0.9, 0.99)]
-    assert found == sorted(found, reverse=True)
-    assert found[1] > 100
-    assert found[3] < 19
+    result = [effective_number(correlated(item)) for item in (0.0, 0.5, 0.9, 0.99)]
+    assert result == sorted(result, reverse=True)
+    assert result[1] > 100
+    assert result[3] < 19
 
 
 def test_what_changes_nothing_is_left_out():

@@ -23,7 +23,7 @@ VALUES = torch.tensor([1.0, 2.0, 3.0, 6.0], dtype=torch.float64)  # mean 3
 
 
 @pytest.mark.parametrize(
-    ("ruler", "distance"),
+    ("measure", "distance"),
     [
         (Plain(parity=0.0), 3.0),
         (Plain(parity=5.0), 2.0),
@@ -31,8 +31,8 @@ VALUES = torch.tensor([1.0, 2.0, 3.0, 6.0], dtype=torch.float64)  # mean 3
         (Plain(parity=None, role="parity"), -3.0),
     ],
 )
-def test_bias_is_the_distance_from_parity(ruler, distance):
-    assert float(bias_aggregate(ruler.primary_metric)(VALUES, WHOLE)) == distance
+def test_bias_is_the_distance_from_parity(measure, distance):
+    assert float(bias_aggregate(measure.primary_metric)(VALUES, WHOLE)) == distance
 
 
 def test_a_model_with_a_parity_of_its_own_is_judged_by_what_exceeds_it():
@@ -62,14 +62,14 @@ def test_a_smaller_value_is_a_gain_if_asked_for():
 def test_what_has_no_parity_is_refused():
     with pytest.raises(LevelheadError, match="cost is a price: it has no parity"):
         bias_aggregate(Plain("cost", parity=None, role="utility", worse="lower").primary_metric)
-    dealt = replace(Plain(parity=None).primary_metric, null="deal")
+    permuted = replace(Plain(parity=None).primary_metric, null="deal")
     with pytest.raises(LevelheadError, match="plain is the mean of a null"):
-        bias_aggregate(dealt)
+        bias_aggregate(permuted)
 
 
 def test_a_price_says_which_way_is_worse():
-    def price(said, worse=None):
-        head = Plain("cost", parity=None, role="utility", worse=said).primary_metric
+    def price(responses, worse=None):
+        head = Plain("cost", parity=None, role="utility", worse=responses).primary_metric
         return float(cost_aggregate(head, worse)(VALUES, WHOLE))
 
     assert price("higher") == 3
@@ -105,77 +105,77 @@ def test_a_role_that_contradicts_itself_is_refused():
 
 
 def test_items_that_one_model_lacks_are_left_out_and_told():
-    (one, other), dropped = keep_common_items(
+    (single, other), dropped = keep_common_items(
         [read(np.arange(5.0), dropped=("i0",)), read(np.arange(5.0), dropped=("i3",))]
     )
-    assert [item.id for item in one.items] == ["i1", "i2", "i4"]
-    assert one.values.tolist() == other.values.tolist() == [1, 2, 4]
-    assert [tuple(own) for own in dropped] == [
+    assert [item.id for item in single.items] == ["i1", "i2", "i4"]
+    assert single.values.tolist() == other.values.tolist() == [1, 2, 4]
+    assert [tuple(item) for item in dropped] == [
         ("i0", "an unknown word"),
         ("i3", "not read by every edited model: an unknown word"),
     ]
     with pytest.raises(NotMeasurableError, match="no item could be read by every model"):
         keep_common_items([read([1.0]), read([1.0], "j")])
-    turned = replace(one, items=one.items[::-1])
+    turned = replace(single, items=single.items[::-1])
     with pytest.raises(LevelheadError, match="different orders"):
-        keep_common_items([one, turned])
+        keep_common_items([single, turned])
 
 
 def test_units_are_redrawn_whole_and_the_same_for_all():
     rng = np.random.default_rng(0)
     units = np.repeat(np.arange(12), 3)
     base = rng.normal(size=36)
-    ruler = Plain(parity=None)
-    found = resample_paired(
-        ruler,
-        [read(own, units=units) for own in (base, base + 1, 2 * base)],
-        ruler.primary_metric.aggregate,
-        metric=ruler.primary_metric,
+    measure = Plain(parity=None)
+    result = resample_paired(
+        measure,
+        [read(item, units=units) for item in (base, base + 1, 2 * base)],
+        measure.primary_metric.aggregate,
+        metric=measure.primary_metric,
         inference=INFERENCE,
         out_of_bag=True,
     )
-    assert found.resamples.shape == found.out_of_bag.shape == (99, 3)
+    assert result.resamples.shape == result.out_of_bag.shape == (99, 3)
     # Paired: a shift stays a shift and a factor a factor in every draw, and in what it left out.
-    for own in (found.resamples, found.out_of_bag):
-        assert own[:, 1] == pytest.approx(own[:, 0] + 1)
-        assert own[:, 2] == pytest.approx(2 * own[:, 0])
+    for item in (result.resamples, result.out_of_bag):
+        assert item[:, 1] == pytest.approx(item[:, 0] + 1)
+        assert item[:, 2] == pytest.approx(2 * item[:, 0])
     # Every draw is a mean of 12 whole units; what is left out, of the others.
     means = base.reshape(12, 3).mean(axis=1)
     again = resample_paired(
-        ruler,
+        measure,
         [read(base, units=units)],
-        ruler.primary_metric.aggregate,
-        metric=ruler.primary_metric,
+        measure.primary_metric.aggregate,
+        metric=measure.primary_metric,
         inference=INFERENCE,
     )
-    assert again.resamples[:, 0] == pytest.approx(found.resamples[:, 0])
+    assert again.resamples[:, 0] == pytest.approx(result.resamples[:, 0])
     assert again.out_of_bag.shape == (0, 1)
     spread = means.std() / np.sqrt(12)
-    assert found.resamples[:, 0].std() == pytest.approx(spread, rel=0.3)
-    effects = found.effects([0], sign=-1)
+    assert result.resamples[:, 0].std() == pytest.approx(spread, rel=0.3)
+    effects = result.effects([0], sign=-1)
     assert effects.values == pytest.approx([1.0])
     assert str(effects.design) == "12 units"
 
 
 def test_draws_without_a_value_are_not_made_up():
-    ruler = Strength(top=0.01)
+    measure = Strength(top=0.01)
     odds = triples(np.random.default_rng(0), 60, 0.0)
     with pytest.raises(NotMeasurableError, match="only 0 of 495 resamples have a value"):
         resample_paired(
-            ruler,
+            measure,
             [follows(odds)],
-            ruler.primary_metric.aggregate,
-            metric=ruler.primary_metric,
+            measure.primary_metric.aggregate,
+            metric=measure.primary_metric,
             inference=INFERENCE,
             out_of_bag=True,  # about 22 of 60 are left out: 1% of them is none
         )
-    ruler = Plain()
+    measure = Plain()
     with pytest.raises(NotMeasurableError, match="1 of 3 responses are not finite"):
         resample_paired(
-            ruler,
+            measure,
             [read([1.0, np.nan, 2.0])],
-            ruler.primary_metric.aggregate,
-            metric=ruler.primary_metric,
+            measure.primary_metric.aggregate,
+            metric=measure.primary_metric,
             inference=INFERENCE,
         )
 
@@ -183,13 +183,13 @@ def test_draws_without_a_value_are_not_made_up():
 def test_rounding_is_no_effect():
     rng = np.random.default_rng(0)
     base = rng.normal(size=20)
-    ruler = Plain()
-    found = resample_paired(
-        ruler,
+    measure = Plain()
+    result = resample_paired(
+        measure,
         [read(base), read(base * 3 / 3), read(base + 1e-3 * rng.normal(size=20))],
-        bias_aggregate(ruler.primary_metric),
-        metric=ruler.primary_metric,
+        bias_aggregate(measure.primary_metric),
+        metric=measure.primary_metric,
         inference=INFERENCE,
     ).effects()
-    assert found.values[0] == found.standard_errors[0] == 0
-    assert found.standard_errors[1] > 0
+    assert result.values[0] == result.standard_errors[0] == 0
+    assert result.standard_errors[1] > 0

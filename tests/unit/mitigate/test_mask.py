@@ -18,16 +18,18 @@ def judged(adjusted, *, by="words", tested=None, way=1):
     heads = head_map(2, 6)
     ranked = heads.ranked_heads
     chosen = [*ranked[: len(adjusted)], *ranked[::-1][: len(adjusted)]]
-    p = {one.label: own for one, own in zip(chosen, [*adjusted, *adjusted], strict=True)}
+    p = {
+        single.label: subset for single, subset in zip(chosen, [*adjusted, *adjusted], strict=True)
+    }
     scores = [
-        one.model_copy(
+        item.model_copy(
             update={
-                "effect": way * one.score if tested is None or one.label in tested else None,
-                "interval": interval(one.score),
-                "p": p_value(p.get(one.label, 1.0), p.get(one.label, 1.0), 12),
+                "effect": way * item.score if tested is None or item.label in tested else None,
+                "interval": interval(item.score),
+                "p": p_value(p.get(item.label, 1.0), p.get(item.label, 1.0), 12),
             }
         )
-        for one in heads.scores
+        for item in heads.scores
     ]
     halves = heads.split.model_copy(update={"split_by": by})
     return heads.model_copy(update={"scores": tuple(scores), "split": halves})
@@ -40,11 +42,11 @@ def test_as_many_as_the_map_confirms(adjusted, confirmed):
     heads = judged(adjusted)
     assert len(heads.confirmed_heads()) == confirmed
     for sites in (heads.top(3), heads.bottom(3)):
-        told = confirm_heads(heads, sites)
-        assert len(told.confirmed) == confirmed
+        output = confirm_heads(heads, sites)
+        assert len(output.confirmed) == confirmed
         start = f"{confirmed} of 3 chosen heads are confirmed by ablation on held-out items"
-        assert str(told).startswith(start)
-        assert told.is_complete == (confirmed == 3)
+        assert str(output).startswith(start)
+        assert output.is_complete == (confirmed == 3)
 
 
 def test_an_effect_to_the_other_side_confirms_nothing():
@@ -54,8 +56,8 @@ def test_an_effect_to_the_other_side_confirms_nothing():
 
 def test_the_same_items_and_heads_that_were_not_ablated_confirm_nothing():
     same = judged((0.01,) * 3, by="none")
-    told = str(confirm_heads(same, same.top(3)))
-    assert told == (
+    output = str(confirm_heads(same, same.top(3)))
+    assert output == (
         "0 of 3 chosen heads are confirmed by ablation on held-out items: they were found and "
         "tested on the same items"
     )
@@ -65,8 +67,8 @@ def test_the_same_items_and_heads_that_were_not_ablated_confirm_nothing():
 
 def test_python_warns_as_the_command_does():
     heads = judged((0.01, 0.5, 0.5))
-    told = "1 of 3 chosen heads are confirmed by ablation on held-out items"
-    with pytest.warns(UnconfirmedHeadsWarning, match=told):
+    output = "1 of 3 chosen heads are confirmed by ablation on held-out items"
+    with pytest.warns(UnconfirmedHeadsWarning, match=output):
         edit = mask_heads(heads.top(3), head_map=heads)
     assert edit == mask_heads(heads.top(3))
     with pytest.warns(UnconfirmedHeadsWarning, match="1 of 3"):

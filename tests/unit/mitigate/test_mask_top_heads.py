@@ -27,15 +27,19 @@ INFERENCE = Inference(seed=1, resamples=99, permutations=99)
 
 @functools.cache
 def located():
-    ruler, lm = made("seat"), model("seat")
-    return ruler, lm, locate(lm, ruler, split="contexts", bias_direction="+", inference=INFERENCE)
+    measure, lm = made("seat"), model("seat")
+    return (
+        measure,
+        lm,
+        locate(lm, measure, split="contexts", bias_direction="+", inference=INFERENCE),
+    )
 
 
 @functools.cache
 def masked():
-    ruler, lm, heads = located()
+    measure, lm, heads = located()
     return compare_masked_heads(
-        lm, heads, [ruler, made("pppl")], k=2, n_random_sets=2, inference=INFERENCE
+        lm, heads, [measure, made("pppl")], k=2, n_random_sets=2, inference=INFERENCE
     )
 
 
@@ -55,8 +59,8 @@ def test_heads_are_chosen_by_name():
         == heads.positive_heads()
     )
     assert select_heads(heads, "bottom", "all") == heads.negative_heads()
-    drawn = select_heads(heads, "random", "all", rng=np.random.default_rng(0))
-    assert len(set(drawn)) == len(heads.positive_heads())
+    sample = select_heads(heads, "random", "all", rng=np.random.default_rng(0))
+    assert len(set(sample)) == len(heads.positive_heads())
     with pytest.raises(LevelheadError, match="need chance"):
         select_heads(heads, "random", 2)
     unsure = heads.model_copy(update={"bias_sign": heads.bias_sign.model_copy(update={"sign": 0})})
@@ -65,97 +69,103 @@ def test_heads_are_chosen_by_name():
 
 
 def test_every_way_of_masking_is_its_edited_model():
-    ruler, lm, heads = located()
+    measure, lm, heads = located()
     price = made("pppl")
-    found = masked()
+    result = masked()
     positive = len(heads.positive_heads())
     names = ["top 2", "bottom 2", f"all positive ({positive})", "random 2", f"random {positive}"]
-    assert [row.name for row in found.rows] == names
-    assert found.map == heads.content_hash
-    base = [float(one.reduce(one.read(lm)[0])) for one in (ruler, price)]
-    assert [one.value.value for one in found.base] == pytest.approx(base)
-    top = found.rows[0]
+    assert [row.name for row in result.rows] == names
+    assert result.map == heads.content_hash
+    base = [float(item.reduce(item.read(lm)[0])) for item in (measure, price)]
+    assert [item.value.value for item in result.base] == pytest.approx(base)
+    top = result.rows[0]
     assert top.heads == tuple(map(head_label, sorted(heads.top(2))))
-    for one, change, before in zip((ruler, price), top.changes, base, strict=True):
-        after = float(one.reduce(one.read(lm.edited(mask_heads(heads.top(2))))[0]))
+    for single, change, before in zip((measure, price), top.changes, base, strict=True):
+        after = float(single.reduce(single.read(lm.edited(mask_heads(heads.top(2))))[0]))
         assert change.value.value == pytest.approx(after)
         assert change.change.value == pytest.approx(after - before, abs=1e-9)
         assert change.change.value in change.change.interval
     assert top.interval_over == ""
-    assert top.changes[0].change.n == len(ruler.select_sampled(ruler.read(lm)[0]).items)
-    for row in found.rows[3:]:
+    assert top.changes[0].change.n == len(measure.select_sampled(measure.read(lm)[0]).items)
+    for row in result.rows[3:]:
         # The number beside the interval is that of what it is over.
         assert row.interval_over == "2 random head sets"
-        assert {one.change.interval.method for one in row.changes} == {
+        assert {item.change.interval.method for item in row.changes} == {
             "student, 2 random head sets"
         }
-        assert {one.change.n for one in row.changes} == {2}
-    assert "2 random head sets with the items held fixed" in found.notes[0]
+        assert {item.change.n for item in row.changes} == {2}
+    assert "2 random head sets with the items held fixed" in result.notes[0]
     with pytest.raises(LevelheadError, match="1 random sets have no spread"):
-        compare_masked_heads(lm, heads, [ruler, price], k=2, n_random_sets=1, inference=INFERENCE)
+        compare_masked_heads(lm, heads, [measure, price], k=2, n_random_sets=1, inference=INFERENCE)
     assert top.changes[0].confirmed_change is not None
-    assert [one.name for one in top.changes[0].extra_changes] == ["change of difference of means"]
+    assert [change.name for change in top.changes[0].extra_changes] == [
+        "change of difference of means"
+    ]
     assert top.changes[1].confirmed_change is None
 
 
-def test_a_ruler_that_failed_is_marked_and_a_price_is_not():
-    ruler, lm, heads = located()
+def test_a_measure_that_failed_is_marked_and_a_price_is_not():
+    measure, lm, heads = located()
     price = made("pppl")
     assert marks(masked(), "seat") == ({DAGGER}, {""})
     assert marks(masked(), "pppl") == ({DAGGER}, {""})
-    found = amplify(
-        lm, heads, ruler, price, k=2, grid=ScalingGrid((1,), (1.5,)), inference=INFERENCE
+    result = amplify(
+        lm, heads, measure, price, k=2, grid=ScalingGrid((1,), (1.5,)), inference=INFERENCE
     )
-    assert marks(found, "seat") == ({DAGGER}, {""})
+    assert marks(result, "seat") == ({DAGGER}, {""})
 
 
 def test_amplifying_is_chosen_on_one_half_and_judged_on_the_other():
-    ruler, lm, heads = located()
-    found = amplify(
+    measure, lm, heads = located()
+    result = amplify(
         lm,
         heads,
-        ruler,
+        measure,
         made("pppl"),
         k=2,
         grid=ScalingGrid((1, 2), (1.5, 2.0)),
         inference=INFERENCE,
     )
-    assert [one.factor for one in found.candidates] == [1.5, 2.0, 1.5, 2.0]
-    assert found.masking.factor == 0
-    cheap = [one for one in found.candidates if one.cost <= max(found.masking.cost, 0)]
+    assert [candidate.factor for candidate in result.candidates] == [1.5, 2.0, 1.5, 2.0]
+    assert result.masking.factor == 0
+    cheap = [
+        candidate
+        for candidate in result.candidates
+        if candidate.cost <= max(result.masking.cost, 0)
+    ]
     if cheap:
-        assert found.chosen == max(cheap, key=lambda one: one.gain)
-        assert found.difference.value == pytest.approx(
-            found.gain.value - found.masking_gain.value, abs=1e-9
+        assert result.chosen == max(cheap, key=lambda single: single.gain)
+        assert result.difference.value == pytest.approx(
+            result.gain.value - result.masking_gain.value, abs=1e-9
         )
     else:
-        assert found.chosen is None
-        assert "no amplification" in found.notes[0]
+        assert result.chosen is None
+        assert "no amplification" in result.notes[0]
 
 
 def test_beyond_parity_is_bias_again_on_both_halves():
-    ruler, values = Plain(parity=0.5), ([0.9] * 4, [0.2] * 4)
-    head = ruler.primary_metric
+    measure, values = Plain(parity=0.5), ([0.9] * 4, [0.2] * 4)
+    head = measure.primary_metric
     for way in (1, -1):
         formula = replace(head, aggregate=_bias_aggregate(head, way))
-        found = [formula.value(read(own), ruler.design(read(own), head)) for own in values]
-        assert found == pytest.approx([0.4, 0.3])
+        result = [formula.value(read(item), measure.design(read(item), head)) for item in values]
+        assert result == pytest.approx([0.4, 0.3])
     bare = replace(head, parity=None)
     formula = replace(bare, aggregate=_bias_aggregate(bare, -1))
-    assert formula.value(read(values[0]), ruler.design(read(values[0]), head)) == pytest.approx(
+    assert formula.value(read(values[0]), measure.design(read(values[0]), head)) == pytest.approx(
         -0.9
     )
 
 
 def test_what_is_no_price_is_refused_before_anything_is_asked():
-    ruler, lm, heads = located()
+    measure, lm, heads = located()
     with pytest.raises(LevelheadError, match="does not say whether higher or lower is worse"):
-        amplify(lm, heads, ruler, made("lpbs"), inference=INFERENCE)
+        amplify(lm, heads, measure, made("lpbs"), inference=INFERENCE)
 
 
 def test_an_edit_without_effect_is_no_edit():
-    ruler, lm, _ = located()
-    readouts = ruler.read(lm)[0]
+    measure, lm, _ = located()
+    readouts = measure.read(lm)[0]
     with pytest.raises(NotMeasurableError, match=r"no part changes|changes no answer"):
-        measure_change(ruler, readouts, readouts, inference=INFERENCE)
+        measure_change(measure, readouts, readouts, inference=INFERENCE)
     assert torch.isfinite(readouts.values).all()

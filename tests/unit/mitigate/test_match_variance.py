@@ -19,11 +19,11 @@ def test_directions_are_turned_no_further_than_needed():
     edit = Projection(KEY, torch.eye(4)[2:3])
 
     def placebo(*contrast):
-        found = VarianceMatcher.fit(edit, x).make_placebo(
+        result = VarianceMatcher.fit(edit, x).make_placebo(
             torch.tensor([contrast] * 5), np.random.default_rng(0)
         )
-        assert float((x @ found.basis[0]).var()) == pytest.approx(1.0)
-        return found.basis[0].abs().tolist()
+        assert float((x @ result.basis[0]).var()) == pytest.approx(1.0)
+        return result.basis[0].abs().tolist()
 
     # Away from what varies most: a^2 25 + (1 - a^2) / 2 = 1.
     a = (0.5 / 24.5) ** 0.5
@@ -32,13 +32,13 @@ def test_directions_are_turned_no_further_than_needed():
     assert placebo(0.0, 0.0, 1.0, 0.0) == pytest.approx([0, 0, 1, 0])
     # Towards one that varies more, the first or the last.
     b = (0.5 / 3.5) ** 0.5
-    told = [round(one, 6) for one in placebo(0.0, 1.0, 0.0, 0.0)]
+    output = [round(item, 6) for item in placebo(0.0, 1.0, 0.0, 0.0)]
     ways = [[a, (1 - a * a) ** 0.5, 0, 0], [0, (1 - b * b) ** 0.5, 0, b]]
-    assert told in [[round(one, 6) for one in way] for way in ways]
+    assert output in [[round(item, 6) for item in way] for way in ways]
     # All of it varies too much: towards one that varies less.
-    told = [round(one, 6) for one in placebo(1.0, 0.0, 0.0, 0.0)]
+    output = [round(item, 6) for item in placebo(1.0, 0.0, 0.0, 0.0)]
     ways = [[a, (1 - a * a) ** 0.5, 0, 0], [0, 0, 1, 0]]
-    assert told in [[round(one, 6) for one in way] for way in ways]
+    assert output in [[round(item, 6) for item in way] for way in ways]
 
 
 def test_what_cannot_be_matched_is_refused():

@@ -11,8 +11,8 @@ from levelhead.mitigate.evaluation.pareto import ParetoFront, compute_pareto_fro
 def literal(gain, price):
     points = list(zip(gain, price, strict=True))
     return [
-        not any(g >= own and p <= cost and (g > own or p < cost) for g, p in points)
-        for own, cost in points
+        not any(g >= subset and p <= cost and (g > subset or p < cost) for g, p in points)
+        for subset, cost in points
     ]
 
 
@@ -28,23 +28,23 @@ def test_points_have_intervals_and_shares_of_resamples():
     rng = np.random.default_rng(1)
     base, texts = 2 + rng.normal(size=40), 10 + rng.normal(size=30)
     gains, costs = (1.0, 0.5, 0.98, 0.2), (2.0, 0.5, 2.0, 3.0)
-    bias = [read(base), *(read(base - own + 0.1 * rng.normal(size=40)) for own in gains)]
-    price = [read(texts), *(read(texts + own + 0.1 * rng.normal(size=30)) for own in costs)]
-    ruler, cost = Plain(), Plain("pppl", parity=None, role="utility", worse="higher")
-    told = [
-        resample_paired(own, rows, over, metric=own.primary_metric, inference=INFERENCE)
-        for own, rows, over in (
-            (ruler, bias, bias_aggregate(ruler.primary_metric)),
+    bias = [read(base), *(read(base - gain + 0.1 * rng.normal(size=40)) for gain in gains)]
+    price = [read(texts), *(read(texts + cost + 0.1 * rng.normal(size=30)) for cost in costs)]
+    measure, cost = Plain(), Plain("pppl", parity=None, role="utility", worse="higher")
+    output = [
+        resample_paired(subset, rows, over, metric=subset.primary_metric, inference=INFERENCE)
+        for subset, rows, over in (
+            (measure, bias, bias_aggregate(measure.primary_metric)),
             (cost, price, cost_aggregate(cost.primary_metric)),
         )
     ]
     names = ["best", "cheap", "close", "bad"]
-    found = compute_pareto_front(
-        names, told[0].effects(), told[1].effects(sign=-1), units=("points", "nats")
+    result = compute_pareto_front(
+        names, output[0].effects(), output[1].effects(sign=-1), units=("points", "nats")
     )
-    points = {point.name: point for point in found.points}
+    points = {point.name: point for point in result.points}
     assert list(points) == ["base", *names]
-    assert found.n_resamples == 99
+    assert result.n_resamples == 99
     assert points["base"].gain is None
     assert points["base"].is_on_front
     assert points["base"].share == 1  # nothing is cheaper
@@ -57,26 +57,26 @@ def test_points_have_intervals_and_shares_of_resamples():
     assert points["cheap"].cost.unit == "nats"
     assert points["bad"].cost.interval.low > 2.5
     assert points["best"].gain.p.family == 4
-    assert found.names[:2] == ("base", "cheap")
-    assert "bad" not in found.names
-    assert ParetoFront.from_json(found.to_json()) == found
+    assert result.names[:2] == ("base", "cheap")
+    assert "bad" not in result.names
+    assert ParetoFront.from_json(result.to_json()) == result
 
 
 def test_a_price_that_no_setting_changes_is_none():
     rng = np.random.default_rng(1)
     base = 2 + rng.normal(size=20)
-    ruler = Plain()
+    measure = Plain()
     rows = [read(base), read(base - 1 + 0.1 * rng.normal(size=20))]
     gains, prices = (
         resample_paired(
-            ruler,
-            own,
-            bias_aggregate(ruler.primary_metric),
-            metric=ruler.primary_metric,
+            measure,
+            item,
+            bias_aggregate(measure.primary_metric),
+            metric=measure.primary_metric,
             inference=INFERENCE,
         ).effects()
-        for own in (rows, [rows[0], rows[0]])
+        for item in (rows, [rows[0], rows[0]])
     )
-    found = compute_pareto_front(["one"], gains, prices, units=("points", "points"))
-    assert found.points[1].cost is None
-    assert found.names == ("one",)  # as cheap as the base, and better
+    result = compute_pareto_front(["one"], gains, prices, units=("points", "points"))
+    assert result.points[1].cost is None
+    assert result.names == ("one",)  # as cheap as the base, and better

@@ -42,10 +42,10 @@ def case(seed=0, dims=(2, 1)):
 
 def test_placebos_are_matched_in_site_rank_weights_and_variance():
     edits, pools, activations = case()
-    found = make_placebos(edits, pools, activations, n_placebos=30)
-    assert len(found) == 30
-    for own in found:
-        for edit, placebo in zip(edits, own, strict=True):
+    result = make_placebos(edits, pools, activations, n_placebos=30)
+    assert len(result) == 30
+    for item in result:
+        for edit, placebo in zip(edits, item, strict=True):
             assert placebo.site == edit.site
             assert placebo.tokens == edit.tokens
             assert torch.equal(placebo.weights, edit.weights)
@@ -55,17 +55,19 @@ def test_placebos_are_matched_in_site_rank_weights_and_variance():
             torch.testing.assert_close(basis @ basis.T, gram, atol=1e-9, rtol=0)
             # What an edit takes out: the variance of x - edit(x), summed over the width.
             x = activations[edit.site]
-            out = [(x - one(x, edit.site)).var(dim=0).sum() for one in (edit, placebo)]
+            out = [(x - item(x, edit.site)).var(dim=0).sum() for item in (edit, placebo)]
             assert float(out[1] / out[0]) == pytest.approx(1, rel=1e-3)
-            along = [(x @ one.basis.T).var(dim=0) for one in (edit, placebo)]
+            along = [(x @ item.basis.T).var(dim=0) for item in (edit, placebo)]
             torch.testing.assert_close(along[0], along[1], rtol=1e-3, atol=0)
-    told = measure_variance_match(edits, found, activations)
-    assert told.n_placebos == 30
-    assert told.variance_error <= 1e-3
-    assert told.max_cosine < 0.95  # drawn at random, in 16 dimensions
-    assert 3 < told.effective_placebos <= 16  # there are no more dimensions at one of the sites
+    variance_match = measure_variance_match(edits, result, activations)
+    assert variance_match.n_placebos == 30
+    assert variance_match.variance_error <= 1e-3
+    assert variance_match.max_cosine < 0.95  # drawn at random, in 16 dimensions
+    assert (
+        3 < variance_match.effective_placebos <= 16
+    )  # there are no more dimensions at one of the sites
     assert measure_variance_match(
-        edits, found[:1] * 9, activations
+        edits, result[:1] * 9, activations
     ).effective_placebos == pytest.approx(1)
 
 
@@ -75,7 +77,7 @@ def test_placebos_follow_their_pairs_and_their_seed():
     assert once == again
     assert once[:2] == make_placebos(edits, pools, activations, n_placebos=2, seed=3)
     other = make_placebos(edits, pools, activations, n_placebos=6, seed=4)
-    assert not any(one == two for one, two in zip(once, other, strict=True))
+    assert not any(single == two for single, two in zip(once, other, strict=True))
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -87,7 +89,8 @@ def test_shuffled_pairs_have_nothing_of_the_groups(seed):
     content = torch.from_numpy(rng.normal(size=(n, width)))
     noise = torch.from_numpy(rng.normal(size=(2, n, width)))
     first, second = (
-        content + 0.1 * own + way * 3 * planted for own, way in zip(noise, (1, -1), strict=True)
+        content + 0.1 * subset + way * 3 * planted
+        for subset, way in zip(noise, (1, -1), strict=True)
     )
 
     def share(differences):
@@ -101,26 +104,26 @@ def test_shuffled_pairs_have_nothing_of_the_groups(seed):
     both = torch.cat([first, second])[torch.from_numpy(rng.permutation(2 * n))]
     assert share(both[:n] - both[n:]) > 0.9
     # Within a side it cancels, whatever its size.
-    found = within_side_differences(first, second, seed=seed)
-    assert found.shape == (2 * n, width)
-    along = float((found @ planted).var() / found.var(dim=0).mean())
+    result = within_side_differences(first, second, seed=seed)
+    assert result.shape == (2 * n, width)
+    along = float((result @ planted).var() / result.var(dim=0).mean())
     assert along < 2
-    assert share(found) < 0.5
+    assert share(result) < 0.5
     larger = within_side_differences(first + 50 * planted, second - 50 * planted, seed=seed)
-    torch.testing.assert_close(larger, found)
-    assert not (found.norm(dim=1) == 0).any()  # no text is paired with itself
-    assert torch.equal(found, within_side_differences(first, second, seed=seed))
-    assert not torch.equal(found, within_side_differences(first, second, seed=seed + 1))
+    torch.testing.assert_close(larger, result)
+    assert not (result.norm(dim=1) == 0).any()  # no text is paired with itself
+    assert torch.equal(result, within_side_differences(first, second, seed=seed))
+    assert not torch.equal(result, within_side_differences(first, second, seed=seed + 1))
 
 
 def test_what_cannot_be_paired_is_refused():
     edits, pools, activations = case()
-    one = {site: [pool[:1] for pool in own[:1]] for site, own in pools.items()}
+    single = {site: [pool[:1] for pool in subset[:1]] for site, subset in pools.items()}
     with pytest.raises(
         NotMeasurableError, match=r"differences of rank 1 at pooled.*: 2 directions"
     ):
-        make_placebos(edits, one, activations, n_placebos=1)
-    none = {site: [torch.zeros_like(pool) for pool in own] for site, own in pools.items()}
+        make_placebos(edits, single, activations, n_placebos=1)
+    none = {site: [torch.zeros_like(pool) for pool in subset] for site, subset in pools.items()}
     with pytest.raises(NotMeasurableError, match="the pairs of a contrast do not differ at all"):
         make_placebos(edits, none, activations, n_placebos=1)
     with pytest.raises(NotMeasurableError, match="1 texts of a side cannot be paired"):
@@ -138,7 +141,7 @@ def test_what_does_not_fit_is_refused():
     for wrong in (pools[KEY][:2], [pool[:20] for pool in pools[KEY]], [pools[KEY][0][:0]] * 3, []):
         with pytest.raises(LevelheadError, match="do not hold the same contrasts and pairs"):
             make_placebos(edits, pools | {KEY: wrong}, activations)
-    narrow = {site: [own[:, :7] for own in pool] for site, pool in pools.items()}
+    narrow = {site: [item[:, :7] for item in pool] for site, pool in pools.items()}
     with pytest.raises(LevelheadError, match="the edit at pooled is 48 wide"):
         make_placebos(edits, narrow, activations)
     broken = [pool.clone() for pool in pools[KEY]]

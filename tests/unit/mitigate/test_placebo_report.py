@@ -27,22 +27,22 @@ OTHERS = (PAIRS[4:], PAIRS[:12])
 
 
 def test_an_edit_is_judged_by_its_placebos():
-    lm, ruler = model("strength"), made("strength")
+    lm, measure = model("strength"), made("strength")
     edits = project(lm, "last", PAIRS)
     setting, placebos = ChosenSetting("last", edits), PlaceboConfig(20, 20, OTHERS)
-    asked = {"placebos": placebos, "inference": INFERENCE}
-    found = evaluate_with_placebos(lm, ruler, setting, PAIRS, **asked)
-    assert PlaceboReport.from_json(found.to_json()) == found
-    assert found.variant == "last"
-    assert len(found.placebo_test.placebo_gains) == found.variance_match.n_placebos == 20
+    queries = {"placebos": placebos, "inference": INFERENCE}
+    result = evaluate_with_placebos(lm, measure, setting, PAIRS, **queries)
+    assert PlaceboReport.from_json(result.to_json()) == result
+    assert result.variant == "last"
+    assert len(result.placebo_test.placebo_gains) == result.variance_match.n_placebos == 20
     assert (
-        0 < found.variance_match.variance_error < 1
+        0 < result.variance_match.variance_error < 1
     )  # told of texts that they were not matched on
-    assert found.confidence_control is not None  # two classes: lost confidence can be told apart
-    again = evaluate_with_placebos(lm, ruler, setting, PAIRS, **asked)
-    assert again == found
-    many = evaluate_with_placebos(lm, ruler, setting._replace(n_candidates=3), PAIRS, **asked)
-    assert many.placebo_test.p.value == found.placebo_test.p.value
+    assert result.confidence_control is not None  # two classes: lost confidence can be told apart
+    again = evaluate_with_placebos(lm, measure, setting, PAIRS, **queries)
+    assert again == result
+    many = evaluate_with_placebos(lm, measure, setting._replace(n_candidates=3), PAIRS, **queries)
+    assert many.placebo_test.p.value == result.placebo_test.p.value
     assert many.placebo_test.p.adjusted == pytest.approx(min(1, 3 * many.placebo_test.p.value))
     assert (many.placebo_test.p.family, many.placebo_test_by_value.p.family, many.n_candidates) == (
         3,
@@ -51,16 +51,16 @@ def test_an_edit_is_judged_by_its_placebos():
     )
     few = PlaceboConfig(20, other_contrasts=OTHERS)
     with pytest.raises(LevelheadError, match="20 placebos are too few"):
-        evaluate_with_placebos(lm, ruler, setting, PAIRS, placebos=few, inference=INFERENCE)
+        evaluate_with_placebos(lm, measure, setting, PAIRS, placebos=few, inference=INFERENCE)
 
 
 def test_what_a_verdict_leaves_open_is_told():
-    found = placebo_judged()
-    assert found.mitigates
-    assert found.notes == ()
-    lost = found.confidence_control.model_copy(update={"exceeds_confidence_loss": False})
-    assert not found.model_copy(update={"confidence_control": lost}).mitigates
-    many, apart = found.model_copy(update={"n_candidates": 32, "confidence_control": None}).notes[
+    result = placebo_judged()
+    assert result.mitigates
+    assert result.notes == ()
+    lost = result.confidence_control.model_copy(update={"exceeds_confidence_loss": False})
+    assert not result.model_copy(update={"confidence_control": lost}).mitigates
+    many, apart = result.model_copy(update={"n_candidates": 32, "confidence_control": None}).notes[
         ::-1
     ]
     assert many.startswith("the setting is the best of 32 on other items")
@@ -81,25 +81,25 @@ def test_what_a_verdict_leaves_open_is_told():
     ],
 )
 def test_what_cannot_be_tested_is_neither_shown_nor_not_shown(how, outcome):
-    found = placebo_judged(**how)
-    assert found.outcome == found.placebo_test.outcome == outcome
-    assert found.verdict.startswith(outcome)
-    told = {row.what: row for row in result_to_rows("placebo.nsp.last", found)}
+    result = placebo_judged(**how)
+    assert result.outcome == result.placebo_test.outcome == outcome
+    assert result.verdict.startswith(outcome)
+    output = {row.what: row for row in result_to_rows("placebo.nsp.last", result)}
     untestable = outcome.startswith("untestable")
-    assert ("mitigates" in told) == (not untestable)
-    assert [what for what in told if what.startswith("untestable")] == [outcome] * untestable
-    amount = told["independent placebos that they amount to"]
+    assert ("mitigates" in output) == (not untestable)
+    assert [what for what in output if what.startswith("untestable")] == [outcome] * untestable
+    amount = output["independent placebos that they amount to"]
     assert (amount.value, amount.p) == (
-        found.placebo_test.effective_placebos,
-        found.placebo_test.p.value,
+        result.placebo_test.effective_placebos,
+        result.placebo_test.p.value,
     )
 
 
 def test_a_gain_that_is_lost_confidence_is_an_outcome_too():
-    found = placebo_judged()
-    lost = found.model_copy(
+    result = placebo_judged()
+    lost = result.model_copy(
         update={
-            "confidence_control": found.confidence_control.model_copy(
+            "confidence_control": result.confidence_control.model_copy(
                 update={"exceeds_confidence_loss": False}
             )
         }
@@ -116,12 +116,12 @@ def test_results_of_earlier_versions_are_read():
 
 
 def test_only_projections_have_placebos():
-    lm, ruler = model("strength"), made("strength")
+    lm, measure = model("strength"), made("strength")
     mask = (HeadScale([Site("head_out", 1, 0)], 0),)
     with pytest.raises(LevelheadError, match="along other directions, not a HeadScale"):
         evaluate_with_placebos(
             lm,
-            ruler,
+            measure,
             ChosenSetting("mask", mask),
             PAIRS,
             placebos=PlaceboConfig(other_contrasts=OTHERS),
@@ -138,8 +138,8 @@ def test_texts_are_as_asked_with_a_word_in_every_blank():
     assert len(texts) == 2
     assert all(text.split()[1] in ("man", "woman") for text in texts)
     put = (MeasureItem("i", (("The [MASK] works.", "nurse"), ("No blank.", "nurse")), ("u",)),)
-    found = collect_running_texts(QuerySet("put", FrozenDict({}), ("units",), put), rng)
-    assert found == [("No blank.",), ("The nurse works.",)]
+    result = collect_running_texts(QuerySet("put", FrozenDict({}), ("units",), put), rng)
+    assert result == [("No blank.",), ("The nurse works.",)]
     pair = (MeasureItem("i", (("first", "second"),), ("u",)),)
     assert collect_running_texts(QuerySet("follows", FrozenDict({}), ("units",), pair), rng) == [
         ("first", "second")
@@ -151,19 +151,19 @@ def test_texts_are_as_asked_with_a_word_in_every_blank():
 
 @pytest.mark.parametrize("name", ["cloze", "stereotype_margin"])
 def test_words_in_blanks_are_judged_by_placebos_too(name):
-    lm, ruler = model(name), made(name)
+    lm, measure = model(name), made(name)
     edits = project(lm, "penultimate", PAIRS)
-    found = evaluate_with_placebos(
+    result = evaluate_with_placebos(
         lm,
-        ruler,
+        measure,
         ChosenSetting("penultimate", edits),
         PAIRS,
         placebos=PlaceboConfig(4, 4, OTHERS),
         inference=INFERENCE,
     )
-    assert len(found.placebo_test.placebo_gains) == 4
-    assert found.confidence_control is None
-    held = read_measure_activations(lm, ruler, [edit.site for edit in edits], 0)
+    assert len(result.placebo_test.placebo_gains) == 4
+    assert result.confidence_control is None
+    held = read_measure_activations(lm, measure, [edit.site for edit in edits], 0)
     assert all(len(rows) > 2 for rows in held.values())
 
 
@@ -174,12 +174,12 @@ def test_what_asks_no_running_text_is_not_judged():
 
 
 def test_what_cannot_act_is_not_judged():
-    lm, ruler = model("strength"), made("seat")
+    lm, measure = model("strength"), made("seat")
     edits = project(lm, "sent", PAIRS)
     with pytest.raises(NotMeasurableError, match="sent acts behind all that seat reads"):
         evaluate_with_placebos(
             lm,
-            ruler,
+            measure,
             ChosenSetting("sent", edits),
             PAIRS,
             placebos=PlaceboConfig(4, 4, OTHERS),
@@ -188,16 +188,16 @@ def test_what_cannot_act_is_not_judged():
 
 
 def test_activations_are_those_of_the_tokens_that_are_edited():
-    lm, ruler = model("strength"), made("strength")
+    lm, measure = model("strength"), made("strength")
     last = lm.layout.layers - 1
     inner, outer = Site("block_out", last - 1), Site("block_out", last)
-    found = read_measure_activations(lm, ruler, [inner, outer, Site("pooled")], 0)
-    texts = {part for item in ruler.queries(lm)[0].items for ask in item.queries for part in ask}
-    asks = {ask for item in ruler.queries(lm)[0].items for ask in item.queries}
-    assert [len(rows) for rows in found.values()] == [len(texts), len(asks), len(asks)]
+    result = read_measure_activations(lm, measure, [inner, outer, Site("pooled")], 0)
+    texts = {part for item in measure.queries(lm)[0].items for ask in item.queries for part in ask}
+    asks = {ask for item in measure.queries(lm)[0].items for ask in item.queries}
+    assert [len(rows) for rows in result.values()] == [len(texts), len(asks), len(asks)]
     # The first token's state at the end, of pairs as they are asked; a single word's before it.
-    own = lm.read(sorted(asks), [outer], pooling="first")[outer].double()
-    order = torch.cdist(found[outer], own).argmin(1)
+    subset = lm.read(sorted(asks), [outer], pooling="first")[outer].double()
+    order = torch.cdist(result[outer], subset).argmin(1)
     assert sorted(order.tolist()) == list(range(len(asks)))
     mean = lm.read(sorted(texts), [inner], pooling="mean")[inner].double()
-    assert float(torch.cdist(found[inner], mean).min(1).values.max()) > 1e-3
+    assert float(torch.cdist(result[inner], mean).min(1).values.max()) > 1e-3

@@ -32,42 +32,42 @@ def case(gain, others, n=30):
     return (
         read(base),
         read(base - gain + 0.2 * noise[1]),
-        [read(base - own + 0.2 * each) for own, each in zip(others, noise[2:], strict=True)],
+        [read(base - other + 0.2 * each) for other, each in zip(others, noise[2:], strict=True)],
     )
 
 
 def test_a_gain_is_compared_with_those_of_placebos():
     others = [0.01 * i for i in range(-10, 29)]  # 39
     base, edited, placebos = case(0.5, others)
-    found = run_placebo_test(
+    result = run_placebo_test(
         Plain(), PlaceboResponses(base, edited, placebos), inference=INFERENCE, min_placebos=39
     )
-    assert found.gain.value == pytest.approx(0.5)
-    assert found.gain.name == "gain of plain"
-    assert found.gain.n == 30
-    assert found.gain.detectable > 0
-    assert found.change.value == pytest.approx(-0.5)
-    assert found.placebo_gains == pytest.approx(others)
-    assert found.quantile == pytest.approx(sorted(others)[37])  # place 0.95 x 38, rounded up
-    assert found.p.value == 1 / 40
-    assert found.p.n_resamples == 39
-    assert found.exceeds_placebos
-    assert found.mitigates
-    assert found.outcome == "mitigates"
-    assert found.verdict == (
+    assert result.gain.value == pytest.approx(0.5)
+    assert result.gain.name == "gain of plain"
+    assert result.gain.n == 30
+    assert result.gain.detectable > 0
+    assert result.change.value == pytest.approx(-0.5)
+    assert result.placebo_gains == pytest.approx(others)
+    assert result.quantile == pytest.approx(sorted(others)[37])  # place 0.95 x 38, rounded up
+    assert result.p.value == 1 / 40
+    assert result.p.n_resamples == 39
+    assert result.exceeds_placebos
+    assert result.mitigates
+    assert result.outcome == "mitigates"
+    assert result.verdict == (
         "mitigates: gains more than placebos do (39 placebos that amount to "
-        f"{found.effective_placebos:.3g} independent ones, p 0.025)"
+        f"{result.effective_placebos:.3g} independent ones, p 0.025)"
     )
-    assert 19 < found.effective_placebos < 30  # of 30 items no more than 29 can be told apart
-    assert found.base.value == pytest.approx(1)
-    assert found.base.p.alternative == "two-sided"
-    assert found.p.method == "placebo edits, one-sided for a gain"
+    assert 19 < result.effective_placebos < 30  # of 30 items no more than 29 can be told apart
+    assert result.base.value == pytest.approx(1)
+    assert result.base.p.alternative == "two-sided"
+    assert result.p.method == "placebo edits, one-sided for a gain"
     # 0.2 / sqrt(30) is about 0.04: a paired test finds what is beyond about 0.08, either way.
-    t = np.abs(found.placebo_gains) / (0.2 / np.sqrt(30))
-    assert (t > 3.2).mean() <= found.significant_share.value <= (t > 1.3).mean()
-    assert 0 < found.significant_gain_share.value < found.significant_share.value < 1
-    assert found.significant_share.n == 39
-    assert PlaceboTest.from_json(found.to_json()) == found
+    t = np.abs(result.placebo_gains) / (0.2 / np.sqrt(30))
+    assert (t > 3.2).mean() <= result.significant_share.value <= (t > 1.3).mean()
+    assert 0 < result.significant_gain_share.value < result.significant_share.value < 1
+    assert result.significant_share.n == 39
+    assert PlaceboTest.from_json(result.to_json()) == result
 
 
 def test_placebos_that_do_what_the_edit_does_are_no_control():
@@ -76,19 +76,19 @@ def test_placebos_that_do_what_the_edit_does_are_no_control():
     base, change = 1 + rng.normal(size=300), 0.5 + 0.3 * rng.normal(size=300)
     noise = 0.09 * rng.normal(size=(199, 300))
     noise -= noise.mean(axis=1, keepdims=True)
-    others = [read(base - change + 0.001 + own) for own in noise]
-    found = run_placebo_test(
+    others = [read(base - change + 0.001 + item) for item in noise]
+    result = run_placebo_test(
         Plain(),
         PlaceboResponses(read(base), read(base - change), others),
         inference=INFERENCE,
         min_placebos=199,
     )
-    assert found.exceeds_placebos
-    assert found.gain.interval.low > 0
-    assert found.item_correlation == pytest.approx(0.957, abs=0.005)
-    assert found.effective_placebos > 19
-    assert not found.mitigates
-    assert "placebos do what the edit does (correlation 0.96" in found.verdict
+    assert result.exceeds_placebos
+    assert result.gain.interval.low > 0
+    assert result.item_correlation == pytest.approx(0.957, abs=0.005)
+    assert result.effective_placebos > 19
+    assert not result.mitigates
+    assert "placebos do what the edit does (correlation 0.96" in result.verdict
 
 
 def test_placebos_that_are_all_one_edit_test_nothing():
@@ -96,17 +96,17 @@ def test_placebos_that_are_all_one_edit_test_nothing():
     rng = np.random.default_rng(0)
     base, change = 1 + rng.normal(size=30), 0.5 + 0.3 * rng.normal(size=30)
     others = [read(base - change + 0.001 * i) for i in range(1, 40)]
-    found = run_placebo_test(
+    result = run_placebo_test(
         Plain(),
         PlaceboResponses(read(base), read(base - change), others),
         inference=INFERENCE,
         min_placebos=39,
     )
-    assert found.p.value == 1 / 40
-    assert found.effective_placebos == pytest.approx(1)
-    assert not found.mitigates
-    assert found.outcome == "untestable: placebos not independent"
-    assert "39 amount to 1 over 30 items, 19 are needed" in found.verdict
+    assert result.p.value == 1 / 40
+    assert result.effective_placebos == pytest.approx(1)
+    assert not result.mitigates
+    assert result.outcome == "untestable: placebos not independent"
+    assert "39 amount to 1 over 30 items, 19 are needed" in result.verdict
     # Nor does a gain that they reach show that the edit does not mitigate.
     less = run_placebo_test(
         Plain(),
@@ -123,32 +123,32 @@ def test_placebos_that_are_all_one_edit_test_nothing():
 def test_a_model_without_a_bias_cannot_test_an_edit(gain):
     """Its mean is 0: every change that is no chance goes away from parity or looks like one."""
     base, edited, placebos = case(gain, [0.01 * i for i in range(-10, 29)])
-    shifted = [read(own.values.numpy() - 1) for own in (base, edited, *placebos)]
-    found = run_placebo_test(
+    shifted = [read(item.values.numpy() - 1) for item in (base, edited, *placebos)]
+    result = run_placebo_test(
         Plain(),
         PlaceboResponses(shifted[0], shifted[1], shifted[2:]),
         inference=INFERENCE,
         min_placebos=39,
     )
-    assert found.base.p.value > 0.05
-    assert found.outcome == "untestable: base shows no effect"
-    assert not found.mitigates
-    assert not found.is_testable
-    assert found.verdict.startswith("untestable: base shows no effect (plain of the base, from")
-    assert "cannot be tested on this model" in found.verdict
+    assert result.base.p.value > 0.05
+    assert result.outcome == "untestable: base shows no effect"
+    assert not result.mitigates
+    assert not result.is_testable
+    assert result.verdict.startswith("untestable: base shows no effect (plain of the base, from")
+    assert "cannot be tested on this model" in result.verdict
 
 
 def test_a_bias_to_the_other_side_is_one_that_can_be_reduced():
     base, edited, placebos = case(0.5, [0.01 * i for i in range(-10, 29)])
-    turned = [read(-own.values.numpy()) for own in (base, edited, *placebos)]
-    found = run_placebo_test(
+    turned = [read(-item.values.numpy()) for item in (base, edited, *placebos)]
+    result = run_placebo_test(
         Plain(),
         PlaceboResponses(turned[0], turned[1], turned[2:]),
         inference=INFERENCE,
         min_placebos=39,
     )
-    assert found.base.value == pytest.approx(-1)
-    assert found.mitigates
+    assert result.base.value == pytest.approx(-1)
+    assert result.mitigates
 
 
 def test_a_bias_turned_to_the_other_side_is_no_reduction():
@@ -158,19 +158,19 @@ def test_a_bias_turned_to_the_other_side_is_no_reduction():
     way = np.array([1, 0, 0, 1])
     edited = follows(odds - 2.6 * way)
     others = [follows(odds + rng.normal(0, 0.3, size=odds.shape)) for _ in range(39)]
-    asked = {"inference": INFERENCE, "min_placebos": 39, "objective": "value"}
-    found = run_placebo_test(
-        Strength(top=0.2), PlaceboResponses(follows(odds), edited, others), **asked
+    queries = {"inference": INFERENCE, "min_placebos": 39, "objective": "value"}
+    result = run_placebo_test(
+        Strength(top=0.2), PlaceboResponses(follows(odds), edited, others), **queries
     )
-    assert found.gain.interval.low > 0  # the value is smaller
-    assert found.exceeds_placebos
-    assert found.is_bias_reversed
-    assert not found.mitigates
-    assert found.verdict.startswith("not shown to mitigate: the bias is turned to the other side")
+    assert result.gain.interval.low > 0  # the value is smaller
+    assert result.exceeds_placebos
+    assert result.is_bias_reversed
+    assert not result.mitigates
+    assert result.verdict.startswith("not shown to mitigate: the bias is turned to the other side")
     half = run_placebo_test(
         Strength(top=0.2),
         PlaceboResponses(follows(odds), follows(odds - 0.8 * way), others),
-        **asked,
+        **queries,
     )
     assert not half.is_bias_reversed
     assert half.mitigates
@@ -178,24 +178,24 @@ def test_a_bias_turned_to_the_other_side_is_no_reduction():
 
 def test_what_placebos_reach_is_no_mitigation():
     base, edited, placebos = case(0.5, [0.6, 0.5, 0.4] + [0.0] * 36)
-    found = run_placebo_test(
+    result = run_placebo_test(
         Plain(), PlaceboResponses(base, edited, placebos), inference=INFERENCE, min_placebos=39
     )
-    assert found.gain.interval.low > 0  # an ordinary test is impressed
-    assert found.p.value == pytest.approx(3 / 40)
-    assert not found.exceeds_placebos
-    assert not found.mitigates
-    assert found.verdict.startswith("not shown to mitigate: placebos gain as much")
+    assert result.gain.interval.low > 0  # an ordinary test is impressed
+    assert result.p.value == pytest.approx(3 / 40)
+    assert not result.exceeds_placebos
+    assert not result.mitigates
+    assert result.verdict.startswith("not shown to mitigate: placebos gain as much")
 
 
 def test_beyond_placebos_that_do_nothing_a_gain_must_still_be_one():
     base, edited, placebos = case(0.02, [-1.0] * 39)
-    found = run_placebo_test(
+    result = run_placebo_test(
         Plain(), PlaceboResponses(base, edited, placebos), inference=INFERENCE, min_placebos=39
     )
-    assert found.exceeds_placebos
-    assert not found.mitigates
-    assert "not shown for other items" in found.verdict
+    assert result.exceeds_placebos
+    assert not result.mitigates
+    assert "not shown for other items" in result.verdict
     base, edited, placebos = case(-0.5, [-1.0] * 39)
     assert not run_placebo_test(
         Plain(), PlaceboResponses(base, edited, placebos), inference=INFERENCE, min_placebos=39
@@ -204,12 +204,12 @@ def test_beyond_placebos_that_do_nothing_a_gain_must_still_be_one():
 
 def test_beyond_parity_it_is_bias_again():
     base, edited, placebos = case(3.0, [0.1] * 39)
-    found = run_placebo_test(
+    result = run_placebo_test(
         Plain(), PlaceboResponses(base, edited, placebos), inference=INFERENCE, min_placebos=39
     )
-    assert found.gain.value == pytest.approx(-1.0)
-    assert found.change.value == pytest.approx(-3.0)
-    assert not found.mitigates
+    assert result.gain.value == pytest.approx(-1.0)
+    assert result.change.value == pytest.approx(-3.0)
+    assert not result.mitigates
 
 
 def test_too_few_placebos_are_refused():
@@ -232,13 +232,13 @@ def test_what_changes_nothing_is_refused_or_told():
         run_placebo_test(
             Plain(), PlaceboResponses(base, edited, [base] * 5), inference=INFERENCE, min_placebos=5
         )
-    found = run_placebo_test(
+    result = run_placebo_test(
         Plain(),
         PlaceboResponses(base, edited, [*placebos[:4], base]),
         inference=INFERENCE,
         min_placebos=5,
     )
-    assert found.notes == ("1 of 5 placebos change nothing; they count as not significant",)
+    assert result.notes == ("1 of 5 placebos change nothing; they count as not significant",)
 
 
 def test_items_that_a_placebo_lost_are_told():
@@ -247,21 +247,21 @@ def test_items_that_a_placebo_lost_are_told():
     edits = [
         read(values + rng.normal(size=30), dropped=("i4",) if i == 3 else ()) for i in range(6)
     ]
-    found = run_placebo_test(
+    result = run_placebo_test(
         Plain(),
         PlaceboResponses(read(values), edits[0], edits[1:]),
         inference=INFERENCE,
         min_placebos=5,
     )
-    assert found.gain.n == 29
-    assert [own.item for own in found.dropped] == ["i4"]
+    assert result.gain.n == 29
+    assert [entry.item for entry in result.dropped] == ["i4"]
 
 
 def test_another_aspect_may_be_judged():
     rng = np.random.default_rng(0)
     odds = triples(rng, 40, 0.5)
     edits = [follows(odds + rng.normal(0, 0.3, size=odds.shape)) for _ in range(6)]
-    found = run_placebo_test(
+    result = run_placebo_test(
         Strength(),
         PlaceboResponses(follows(odds), edits[0], edits[1:]),
         inference=INFERENCE,
@@ -270,18 +270,18 @@ def test_another_aspect_may_be_judged():
     )
     p = 1 / (1 + np.exp(-odds))
     q = edits[0].values[..., 0].exp().numpy()
-    s, t = (own[:, 0] - own[:, 1] - own[:, 2] + own[:, 3] for own in (p, q))
-    assert found.gain.value == pytest.approx(abs(s.mean()) - abs(t.mean()))
-    assert found.gain.name == "gain of signed mean"
+    s, t = (item[:, 0] - item[:, 1] - item[:, 2] + item[:, 3] for item in (p, q))
+    assert result.gain.value == pytest.approx(abs(s.mean()) - abs(t.mean()))
+    assert result.gain.name == "gain of signed mean"
 
 
 def test_too_few_placebos_for_any_p_are_said_to_be():
     base, edited, placebos = case(0.5, [0.1] * 18)
-    found = run_placebo_test(
+    result = run_placebo_test(
         Plain(), PlaceboResponses(base, edited, placebos), inference=INFERENCE, min_placebos=18
     )
-    assert found.outcome == "untestable: too few placebos"
-    assert found.verdict == "untestable: too few placebos (18; a p of 0.05 needs 19)"
+    assert result.outcome == "untestable: too few placebos"
+    assert result.verdict == "untestable: too few placebos (18; a p of 0.05 needs 19)"
 
 
 def simulated(run, effect, n=80, placebos=22):
@@ -304,14 +304,14 @@ def simulated(run, effect, n=80, placebos=22):
 # A hundred runs show a rate of 15%, where 5% is asked, in 94 of 100 cases; two hundred in 99.
 @pytest.mark.parametrize("runs", [100, pytest.param(200, marks=pytest.mark.full)])
 def test_a_placebo_is_seldom_called_mitigation(runs):
-    found = [simulated(run, 0.0) for run in range(runs)]
-    assert np.mean([own.mitigates for own in found]) <= 0.08
-    assert 0.01 <= np.mean([own.exceeds_placebos for own in found]) <= 0.09
-    assert np.mean([own.is_testable for own in found]) > 0.95
+    result = [simulated(run, 0.0) for run in range(runs)]
+    assert np.mean([item.mitigates for item in result]) <= 0.08
+    assert 0.01 <= np.mean([item.exceeds_placebos for item in result]) <= 0.09
+    assert np.mean([item.is_testable for item in result]) > 0.95
     # Which is what an ordinary paired test would say of it:
-    ordinary = np.mean([own.gain.interval.low > 0 for own in found])
+    ordinary = np.mean([item.gain.interval.low > 0 for item in result])
     assert ordinary > 0.2
-    assert np.mean([own.significant_gain_share.value for own in found]) == pytest.approx(
+    assert np.mean([item.significant_gain_share.value for item in result]) == pytest.approx(
         ordinary, abs=0.08
     )
 
@@ -336,15 +336,15 @@ def chosen_p(rng, settings, placebos, alike=0.0):
 @pytest.mark.parametrize("alike", [0.0, 0.8])
 def test_the_best_of_fifteen_that_do_nothing_is_rejected_at_most_at_the_level(alike):
     rng = np.random.default_rng(9)
-    found = [chosen_p(rng, 15, 599, alike) for _ in range(2000)]
-    level = np.mean([own.adjusted <= 0.05 for own in found])
+    result = [chosen_p(rng, 15, 599, alike) for _ in range(2000)]
+    level = np.mean([item.adjusted <= 0.05 for item in result])
     assert level <= 0.05 + 2 * np.sqrt(0.05 * 0.95 / 2000)
     # Without the correction it is far above:
-    assert np.mean([own.value <= 0.05 for own in found]) > 0.1
+    assert np.mean([item.value <= 0.05 for item in result]) > 0.1
     # And one setting alone keeps its level, not corrected at all.
     alone = [chosen_p(rng, 1, 199) for _ in range(2000)]
-    assert {own.adjusted for own in alone} == {None}
-    assert 0.035 <= np.mean([own.value <= 0.05 for own in alone]) <= 0.065
+    assert {item.adjusted for item in alone} == {None}
+    assert 0.035 <= np.mean([item.value <= 0.05 for item in alone]) <= 0.065
 
 
 @pytest.mark.full
@@ -358,32 +358,32 @@ def test_the_best_of_fifteen_is_not_called_mitigation_by_the_whole_comparison():
         edited = base[:, None] - shifts[:, None] + rng.normal(0, 0.3, size=(2, 15, 60))
         best = int(np.abs(edited[0].mean(axis=1)).argmin())
         others = base[1] - rng.normal(0, 0.2, size=(399, 1)) + rng.normal(0, 0.3, size=(399, 60))
-        found = run_placebo_test(
+        result = run_placebo_test(
             Plain(),
             PlaceboResponses(
-                read(base[1]), read(edited[1, best]), [read(own) for own in others]
+                read(base[1]), read(edited[1, best]), [read(other) for other in others]
             ),
             inference=INFERENCE, min_placebos=399, n_candidates=15, n_resamples=9,
         )  # fmt: skip
-        assert found.p.family == 15
-        calls += found.mitigates
-        uncorrected += found.p.value <= 0.05
+        assert result.p.family == 15
+        calls += result.mitigates
+        uncorrected += result.p.value <= 0.05
     assert calls / runs <= 0.05 + 2 * np.sqrt(0.05 * 0.95 / runs)
     assert uncorrected / runs > 0.1
 
 
 def test_too_few_placebos_for_the_choice_are_said_to_be():
     base, edited, placebos = case(0.5, [0.01 * i for i in range(-10, 29)])
-    found = run_placebo_test(
+    result = run_placebo_test(
         Plain(),
         PlaceboResponses(base, edited, placebos),
         inference=INFERENCE,
         min_placebos=39,
         n_candidates=3,
     )
-    assert found.p.adjusted == pytest.approx(3 / 40)
-    assert found.outcome == "untestable: too few placebos"
-    assert found.verdict == (
+    assert result.p.adjusted == pytest.approx(3 / 40)
+    assert result.outcome == "untestable: too few placebos"
+    assert result.verdict == (
         "untestable: too few placebos (39; a p of 0.05 of the best of 3 settings needs 59)"
     )
     two = run_placebo_test(
@@ -402,7 +402,7 @@ def test_a_real_effect_is_called_so():
 
 
 def test_an_edited_model_beside_its_placebos():
-    ruler, lm = made("strength"), model("strength")
+    measure, lm = made("strength"), model("strength")
     sites = [Site("pooled"), Site("value", 1, 0)]
     things = ("nurse", "doctor", "house", "river", "quick", "lazy", "tired")
     first, second = (lm.read([f"{w} is {a}." for a in things], sites) for w in ("she", "he"))
@@ -410,20 +410,20 @@ def test_an_edited_model_beside_its_placebos():
     activations = lm.read(texts, sites)
     real = []
     for site in sites:
-        own = (first[site] - second[site]).double()
-        real.append(Projection(site, torch.linalg.svd(own, full_matrices=False).Vh[:1]))
+        subset = (first[site] - second[site]).double()
+        real.append(Projection(site, torch.linalg.svd(subset, full_matrices=False).Vh[:1]))
     pools = {
         site: [within_side_differences(first[site], second[site], seed=i) for i in range(2)]
         for site in sites
     }
     others = make_placebos(real, pools, activations, n_placebos=6)
     assert measure_variance_match(real, others, activations).variance_error < 1e-3
-    base, edited, *rest = (ruler.read(one)[0] for one in (
-        lm, lm.edited(*real), *(lm.edited(*own) for own in others)
+    base, edited, *rest = (measure.read(item)[0] for item in (
+        lm, lm.edited(*real), *(lm.edited(*other) for other in others)
     ))  # fmt: skip
-    found = run_placebo_test(
-        ruler, PlaceboResponses(base, edited, rest), inference=INFERENCE, min_placebos=6
+    result = run_placebo_test(
+        measure, PlaceboResponses(base, edited, rest), inference=INFERENCE, min_placebos=6
     )
-    assert found.gain.n == 12
-    assert len(set(found.placebo_gains)) == 6
-    assert not found.mitigates  # of 6 placebos none can say so
+    assert result.gain.n == 12
+    assert len(set(result.placebo_gains)) == 6
+    assert not result.mitigates  # of 6 placebos none can say so

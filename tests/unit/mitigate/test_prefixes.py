@@ -12,44 +12,44 @@ from levelhead.mitigate.prompting.prefixes import (
 )
 
 CUT = split_occupations("winobias40", seed=0)
-NAMED = [one.occupation for one in CUT.train]
+NAMED = [item.occupation for item in CUT.train]
 
 
 def test_occupations_are_cut_in_two_within_their_side():
-    train, held = ({one.occupation for one in part} for part in CUT)
+    train, held = ({item.occupation for item in part} for part in CUT)
     assert not train & held
     assert len(train) == len(held) == 20
     for part in CUT:
-        assert sum(one.majority_group == "female" for one in part) == 10
+        assert sum(item.majority_group == "female" for item in part) == 10
     assert split_occupations("winobias40", seed=0) == CUT != split_occupations("winobias40", seed=1)
 
 
 def test_a_prefix_names_training_occupations_only_and_counters_both_sides():
-    told = {
-        one.knowledge: one
-        for one in make_counteracts_prompts(backgrounds=1)
-        if one.kind == "target_counter_syntactic_similar"
+    output = {
+        prompt.knowledge: prompt
+        for prompt in make_counteracts_prompts(backgrounds=1)
+        if prompt.kind == "target_counter_syntactic_similar"
     }
     for prefix in make_prefix_candidates(
         "winobias40", NAMED, grid=PrefixGrid((2, 4), frames=("syntactic",)), seed=3
     ):
         sentences = [f"{part}." for part in prefix.text.rstrip(".").split(". ")]
         assert len(sentences) == prefix.n_sentences
-        own = [told[sentence] for sentence in sentences]
-        assert {one.occupation for one in own} <= set(NAMED)
-        sides = [one.majority_group for one in own]
+        subset = [output[sentence] for sentence in sentences]
+        assert {item.occupation for item in subset} <= set(NAMED)
+        sides = [item.majority_group for item in subset]
         assert sides.count("female") == sides.count("male")
-        for one in own:  # each with the group that does not dominate it
-            assert ("woman" in one.knowledge) == (one.majority_group == "male")
+        for item in subset:  # each with the group that does not dominate it
+            assert ("woman" in item.knowledge) == (item.majority_group == "male")
 
 
 def test_frames_sizes_and_draws_are_all_there():
-    found = make_prefix_candidates(
+    result = make_prefix_candidates(
         "winobias40", NAMED, grid=PrefixGrid((2, 4), candidates_per_size=3), seed=0
     )
-    assert len(found) == 3 * 2 * 3
-    assert len({one.name for one in found}) == len(found)
-    assert found == make_prefix_candidates(
+    assert len(result) == 3 * 2 * 3
+    assert len({item.name for item in result}) == len(result)
+    assert result == make_prefix_candidates(
         "winobias40", NAMED, grid=PrefixGrid((2, 4), candidates_per_size=3), seed=0
     )
 
@@ -67,7 +67,7 @@ def test_more_sentences_than_occupations_are_refused():
 
 def test_prompts_behind_a_prefix_and_in_other_words():
     prefix = unrelated_prefix(2)
-    one = with_prefix(prefix, CUT.held_out)[0]
-    assert one.knowledge == "The dog is in a chair. The cup is on a shelf."
-    assert (one.kind, one.base) == (prefix.name, CUT.held_out[0].base)
+    single = with_prefix(prefix, CUT.held_out)[0]
+    assert single.knowledge == "The dog is in a chair. The cup is on a shelf."
+    assert (single.kind, single.base) == (prefix.name, CUT.held_out[0].base)
     assert "has just found a job as" in reword_prompts(CUT.held_out)[0].base

@@ -35,39 +35,41 @@ def few_settings(monkeypatch):
 
 @pytest.mark.usefixtures("few_settings")
 def test_the_interval_is_students_with_dealt_labels_as_its_floor():
-    own = data("erased")
-    found = run_probe(own, "linear", inference=INFERENCE, label_permutations=9)
+    subset = data("erased")
+    result = run_probe(subset, "linear", inference=INFERENCE, label_permutations=9)
     rng = INFERENCE.rng("linear", "folds")
-    true = cross_validate_probe(own, "linear", rng=rng)
+    true = cross_validate_probe(subset, "linear", rng=rng)
     null = [
-        cross_validate_probe(own.permute_labels(rng), "linear", rng=rng, config=true.config).auc()
+        cross_validate_probe(
+            subset.permute_labels(rng), "linear", rng=rng, config=true.config
+        ).auc()
         for _ in range(9)
     ]
-    assert found.auc.value == true.auc()
-    assert found.permuted_auc.value == pytest.approx(np.mean(null))
-    drawn = np.random.default_rng(0).integers(80, size=(400, 80))
-    error = np.std([true.auc(np.bincount(one, minlength=80)) for one in drawn])
+    assert result.auc.value == true.auc()
+    assert result.permuted_auc.value == pytest.approx(np.mean(null))
+    sample = np.random.default_rng(0).integers(80, size=(400, 80))
+    error = np.std([true.auc(np.bincount(item, minlength=80)) for item in sample])
     floor = max(float(np.std(null, ddof=1)), error)
     reach = stats.t.ppf(0.95, 79) * floor
-    assert found.auc.interval.high - found.auc.value == pytest.approx(reach, rel=0.15)
-    assert found.auc.p.value == (1 + sum(one >= true.auc() for one in null)) / 10
-    told = (found.auc.interval.high - found.auc.value) / stats.t.ppf(0.95, 79)
-    assert found.auc.detectable == pytest.approx(2.84 * told, rel=0.01)
-    assert found.auc.n == 80
-    assert found.control is None  # one frame only
-    assert found.selectivity is None
+    assert result.auc.interval.high - result.auc.value == pytest.approx(reach, rel=0.15)
+    assert result.auc.p.value == (1 + sum(item >= true.auc() for item in null)) / 10
+    output = (result.auc.interval.high - result.auc.value) / stats.t.ppf(0.95, 79)
+    assert result.auc.detectable == pytest.approx(2.84 * output, rel=0.01)
+    assert result.auc.n == 80
+    assert result.control is None  # one frame only
+    assert result.selectivity is None
 
 
 @pytest.mark.usefixtures("few_settings")
 def test_twins_without_any_difference_are_sure_by_the_words_that_were_met():
     rng = np.random.default_rng(0)
     rows = rng.standard_normal((100, 4)).repeat(2, 0)
-    own = label_vectors(rows, [True, False] * 100, np.repeat(np.arange(100), 2).tolist())
-    found = run_probe(own, "linear", inference=INFERENCE, label_permutations=9)
-    assert found.auc.value == 0.5
+    subset = label_vectors(rows, [True, False] * 100, np.repeat(np.arange(100), 2).tolist())
+    result = run_probe(subset, "linear", inference=INFERENCE, label_permutations=9)
+    assert result.auc.value == 0.5
     # Three of a hundred words could differ and none be met: 1 - 0.05 ** (1 / 100).
-    assert found.auc.interval.high == pytest.approx(0.5 + 1 - 0.05**0.01)
-    assert found.auc.detectable is None
+    assert result.auc.interval.high == pytest.approx(0.5 + 1 - 0.05**0.01)
+    assert result.auc.detectable is None
     assert _interval(1.0, 0.0, 100, 0.9, "").low == pytest.approx(1 - 2 * (1 - 0.05**0.01))
     assert _interval(1.0, 0.0, 100, 0.9, "").high == 1.0
 
@@ -77,39 +79,39 @@ def test_twins_without_any_difference_are_sure_by_the_words_that_were_met():
 def test_intervals_hold_chance_as_often_as_they_say(runs, least):
     held = 0
     for seed in range(runs):
-        own = data("erased", words=40, width=4, seed=seed)
-        found = run_probe(
-            own,
+        subset = data("erased", words=40, width=4, seed=seed)
+        result = run_probe(
+            subset,
             "linear",
             inference=Inference(level=0.9, resamples=99, seed=seed),
             label_permutations=9,
         )
-        held += 0.5 in found.auc.interval
+        held += 0.5 in result.auc.interval
     assert held >= least  # at 90%: fewer than 16 of 20 in 4% of such runs
 
 
 def test_a_control_task_tells_what_is_known_by_heart():
     # Thirty dimensions for sixty words: labels that mean nothing can be learnt, word by word.
-    found = run_probe(
+    result = run_probe(
         data(words=60, width=30, frames=3), "nonlinear", inference=INFERENCE, label_permutations=9
     )
-    assert found.control.value > 0.75
-    assert abs(found.permuted_auc.value - 0.5) < 0.1
-    known = found.selectivity.value + found.control.value
-    assert known >= found.auc.value
-    plain = run_probe(
+    assert result.control.value > 0.75
+    assert abs(result.permuted_auc.value - 0.5) < 0.1
+    known = result.selectivity.value + result.control.value
+    assert known >= result.auc.value
+    base = run_probe(
         data(words=60, width=4, frames=3), "linear", inference=INFERENCE, label_permutations=9
     )
-    assert plain.selectivity.value > 0.2
-    assert plain.selectivity.interval.low < plain.selectivity.value
+    assert base.selectivity.value > 0.2
+    assert base.selectivity.interval.low < base.selectivity.value
 
 
 def test_clusters_are_those_of_scikit_learn():
-    own = data("untouched", strength=4.0, frames=2)
-    found = cluster_words(own, inference=INFERENCE)
+    subset = data("untouched", strength=4.0, frames=2)
+    result = cluster_words(subset, inference=INFERENCE)
     means = np.array(
         [
-            own.vectors[(own.units == word) & (own.labels == label)].mean(0)
+            subset.vectors[(subset.units == word) & (subset.labels == label)].mean(0)
             for word in range(80)
             for label in (False, True)
         ]
@@ -117,32 +119,32 @@ def test_clusters_are_those_of_scikit_learn():
     seed = int(INFERENCE.rng("clusters").integers(2**31))
     cluster = KMeans(2, n_init=10, random_state=seed).fit_predict(means)
     share = np.mean(cluster == np.arange(160) % 2)
-    assert found.accuracy.value == pytest.approx(max(share, 1 - share))
-    assert found.v_measure == pytest.approx(v_measure_score(np.arange(160) % 2, cluster))
-    assert found.accuracy.value > 0.9
-    assert found.accuracy.p.value == 0.001
-    assert found.accuracy.n == 160
+    assert result.accuracy.value == pytest.approx(max(share, 1 - share))
+    assert result.v_measure == pytest.approx(v_measure_score(np.arange(160) % 2, cluster))
+    assert result.accuracy.value > 0.9
+    assert result.accuracy.p.value == 0.001
+    assert result.accuracy.n == 160
 
 
 def test_clusters_of_nothing_are_at_what_dealt_labels_give():
-    found = cluster_words(data("erased"), inference=INFERENCE)
-    assert found.accuracy.value >= 0.5
+    result = cluster_words(data("erased"), inference=INFERENCE)
+    assert result.accuracy.value >= 0.5
     # The better of two namings: above a half by chance alone.
-    assert 0.51 < found.accuracy.parity < 0.58
-    assert found.accuracy.p.value > 0.05
+    assert 0.51 < result.accuracy.parity < 0.58
+    assert result.accuracy.p.value > 0.05
 
 
 def test_all_is_told_together_and_reads_back():
     steps = []
-    found = probe_vectors(
+    result = probe_vectors(
         data(words=20),
         inference=INFERENCE,
         label_permutations=9,
-        on_step=lambda *one: steps.append(one),
+        on_step=lambda *single: steps.append(single),
     )
-    assert [one.probe for one in found.probes] == ["linear", "nonlinear"]
-    assert found.probe_result("linear") == found.probes[0]
+    assert [item.probe for item in result.probes] == ["linear", "nonlinear"]
+    assert result.probe_result("linear") == result.probes[0]
     assert steps == [(i + 1, 20) for i in range(20)]
-    assert ProbeReport.from_json(found.to_json()) == found
+    assert ProbeReport.from_json(result.to_json()) == result
     with pytest.raises(LevelheadError, match="labels permuted 8 times: too few"):
         probe_vectors(data(words=20), inference=INFERENCE, label_permutations=8)

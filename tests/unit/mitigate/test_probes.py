@@ -26,26 +26,26 @@ def test_an_auc_is_that_of_scikit_learn_without_a_words_own_twin():
     scores, labels = rng.standard_normal(24).round(1), np.arange(24) % 2 == 0
     units = np.arange(24) // 4
     above, pairs = _count_wins(scores, labels, units, 6)
-    found = PairwiseWins(above, pairs, 0)
+    result = PairwiseWins(above, pairs, 0)
     rows = [
         (float(scores[i] > scores[j]) + 0.5 * float(scores[i] == scores[j]))
         for i in range(24)
         for j in range(24)
         if labels[i] and not labels[j] and units[i] != units[j]
     ]
-    assert found.auc() == pytest.approx(np.mean(rows), abs=1e-12)
+    assert result.auc() == pytest.approx(np.mean(rows), abs=1e-12)
     alone, many = _count_wins(scores, labels, np.arange(24), 24)
     assert PairwiseWins(alone, many, 0).auc() == pytest.approx(roc_auc_score(labels, scores))
 
 
 def test_a_word_drawn_twice_counts_twice_and_never_against_itself():
     above = np.array([[0.0, 1.0, 0.0], [0.0, 0.0, 1.0], [1.0, 1.0, 0.0]])
-    found = PairwiseWins(above, 1 - np.eye(3), 0)
+    result = PairwiseWins(above, 1 - np.eye(3), 0)
     # Words 0 twice and 1 once: 2 x (0 over 1) + 2 x (1 over 0) of 4.
-    assert found.auc(np.array([2, 1, 0])) == pytest.approx((2 * 1 + 2 * 0) / 4)
+    assert result.auc(np.array([2, 1, 0])) == pytest.approx((2 * 1 + 2 * 0) / 4)
     with pytest.raises(NotMeasurableError, match="no two words of one fold were drawn"):
-        found.auc(np.array([3, 0, 0]))
-    assert not found.has_no_spread
+        result.auc(np.array([3, 0, 0]))
+    assert not result.has_no_spread
     assert PairwiseWins(0.5 * (1 - np.eye(3)), 1 - np.eye(3), 0).has_no_spread
 
 
@@ -92,12 +92,12 @@ def test_each_probe_finds_what_it_can(kind, linear, nonlinear):
 
 def test_the_same_chance_gives_the_same_number_and_labels_can_be_dealt():
     data = planted(case("untouched")).before
-    one, two = (
+    single, two = (
         cross_validate_probe(data, "linear", rng=np.random.default_rng(5)).auc() for _ in range(2)
     )
-    assert one == two
-    dealt = data.permute_labels(np.random.default_rng(0))
-    turned = dealt.labels != data.labels
+    assert single == two
+    permuted = data.permute_labels(np.random.default_rng(0))
+    turned = permuted.labels != data.labels
     assert 0 < turned.sum() < len(turned)
     for word in range(data.words):
         assert len(set(turned[data.units == word])) == 1  # a word and its twin turn together
@@ -123,9 +123,9 @@ def test_what_cannot_be_probed_is_refused():
     rng = np.random.default_rng(0)
     with pytest.raises(UnknownNameError, match="no probe named 'cubic'"):
         cross_validate_probe(label_vectors(rows, twins, words), "cubic", rng=rng)
-    own = label_vectors(rows, twins, words, contexts=[0] * 40)
+    subset = label_vectors(rows, twins, words, contexts=[0] * 40)
     with pytest.raises(NotMeasurableError, match="all texts have one context"):
-        cross_validate_probe(own, "linear", rng=rng, leave_out="contexts")
+        cross_validate_probe(subset, "linear", rng=rng, leave_out="contexts")
     with pytest.raises(LevelheadError, match="rng must be a numpy Generator"):
         cross_validate_probe(label_vectors(rows, twins, words), "linear", rng=0)
 
@@ -141,5 +141,5 @@ def test_contexts_of_unequal_size_leave_few_rows_to_learn_from():
         [*words, *words],
         contexts=contexts * 2,
     )
-    found = cross_validate_probe(data, "nonlinear", rng=rng, leave_out="contexts", repeats=1)
-    assert 0 <= found.auc() <= 1
+    result = cross_validate_probe(data, "nonlinear", rng=rng, leave_out="contexts", repeats=1)
+    assert 0 <= result.auc() <= 1

@@ -12,12 +12,12 @@ from levelhead.mitigate.evaluation.rank_stability import RankAgreement, compute_
 
 def gains(rng, true, n, tag, noise=0.5):
     base = 5 + rng.normal(size=n)
-    settings = [read(base - own + noise * rng.normal(size=n), tag) for own in true]
-    ruler = Plain()
+    settings = [read(base - item + noise * rng.normal(size=n), tag) for item in true]
+    measure = Plain()
     rows = [read(base, tag), *settings]
-    over = bias_aggregate(ruler.primary_metric)
+    over = bias_aggregate(measure.primary_metric)
     return resample_paired(
-        ruler, rows, over, metric=ruler.primary_metric, inference=INFERENCE
+        measure, rows, over, metric=measure.primary_metric, inference=INFERENCE
     ).effects()
 
 
@@ -25,28 +25,30 @@ def test_agreement_is_of_the_best_by_dev():
     rng = np.random.default_rng(0)
     true = rng.normal(size=40)
     dev, test = gains(rng, true, 50, "d"), gains(rng, true, 80, "t")
-    found = compute_rank_agreement(dev, test)
-    assert [one.share for one in found] == [0.05, 0.1, 0.2, 0.5, 1.0]
-    assert [one.n_variants for one in found] == [2, 4, 8, 20, 40]
-    for one in found:
-        best = sorted(range(40), key=lambda i: -dev.values[i])[: one.n_variants]
-        other = sorted(range(40), key=lambda i: -test.values[i])[: one.n_variants]
-        if one.n_variants == 40:
-            assert one.overlap is None
+    result = compute_rank_agreement(dev, test)
+    assert [item.share for item in result] == [0.05, 0.1, 0.2, 0.5, 1.0]
+    assert [item.n_variants for item in result] == [2, 4, 8, 20, 40]
+    for item in result:
+        best = sorted(range(40), key=lambda i: -dev.values[i])[: item.n_variants]
+        other = sorted(range(40), key=lambda i: -test.values[i])[: item.n_variants]
+        if item.n_variants == 40:
+            assert item.overlap is None
         else:
-            assert one.overlap.value == len(set(best) & set(other)) / one.n_variants
-            assert one.overlap.parity == one.n_variants / 40
-            assert 0 <= one.overlap.interval.low <= one.overlap.value <= one.overlap.interval.high
-        if one.n_variants < 3:
-            assert one.spearman is one.kendall is None
+            assert item.overlap.value == len(set(best) & set(other)) / item.n_variants
+            assert item.overlap.parity == item.n_variants / 40
+            assert (
+                0 <= item.overlap.interval.low <= item.overlap.value <= item.overlap.interval.high
+            )
+        if item.n_variants < 3:
+            assert item.spearman is item.kendall is None
             continue
-        for told, of in ((one.spearman, stats.spearmanr), (one.kendall, stats.kendalltau)):
-            assert told.value == pytest.approx(of(dev.values[best], test.values[best]).statistic)
-            assert told.value in told.interval
-            assert told.n == one.n_variants
-    assert "50 units and 80 units" in found[0].overlap.interval.method
-    assert found[-1].spearman.interval.low > 0.8
-    assert RankAgreement.from_json(found[1].to_json()) == found[1]
+        for output, of in ((item.spearman, stats.spearmanr), (item.kendall, stats.kendalltau)):
+            assert output.value == pytest.approx(of(dev.values[best], test.values[best]).statistic)
+            assert output.value in output.interval
+            assert output.n == item.n_variants
+    assert "50 units and 80 units" in result[0].overlap.interval.method
+    assert result[-1].spearman.interval.low > 0.8
+    assert RankAgreement.from_json(result[1].to_json()) == result[1]
 
 
 def test_settings_that_do_nothing_do_not_agree():
@@ -54,8 +56,8 @@ def test_settings_that_do_nothing_do_not_agree():
     for run in range(20):
         rng = np.random.default_rng([1, run])
         dev, test = (gains(rng, np.zeros(20), 30, tag) for tag in "dt")
-        (found,) = compute_rank_agreement(dev, test, shares=[1.0])
-        covered.append(0 in found.spearman.interval and 0 in found.kendall.interval)
+        (result,) = compute_rank_agreement(dev, test, shares=[1.0])
+        covered.append(0 in result.spearman.interval and 0 in result.kendall.interval)
     assert np.mean(covered) >= 0.9
 
 
@@ -65,9 +67,9 @@ def test_four_settings_that_do_nothing_show_nothing_however_they_lie():
     for run in range(60):
         rng = np.random.default_rng([2, run])
         dev, test = (gains(rng, np.zeros(4), 30, tag) for tag in "dt")
-        (found,) = compute_rank_agreement(dev, test, shares=[1.0])
-        covered.append(0 in found.spearman.interval)
-        assert found.spearman.interval.method.startswith("spearman, quantiles")
+        (result,) = compute_rank_agreement(dev, test, shares=[1.0])
+        covered.append(0 in result.spearman.interval)
+        assert result.spearman.interval.method.startswith("spearman, quantiles")
     assert np.mean(covered) >= 0.93
 
 

@@ -30,134 +30,138 @@ LEANING = 0.5
 
 def task(dev=None, test=None):
     parts = (texts("dev") if dev is None else dev, texts("test") if test is None else test)
-    gains = (ControlledDifference(Counterfactual(own, lexicon=LEXICON)) for own in parts)
-    return BiasUtilityTask(*gains, *(Accuracy(own) for own in parts))
+    gains = (ControlledDifference(Counterfactual(part, lexicon=LEXICON)) for part in parts)
+    return BiasUtilityTask(*gains, *(Accuracy(part) for part in parts))
 
 
 @functools.cache
 def tuned(lean, keep=0.9, most=None, **options):
-    lm, own = classifier(lean), task()
-    pairs = pairs_from_task(lm, own.bias, lexicon=LEXICON).pairs
+    lm, subset = classifier(lean), task()
+    pairs = pairs_from_task(lm, subset.bias, lexicon=LEXICON).pairs
     given = {"limit": UtilityLimit(keep, most, "lower"), "inference": INFERENCE} | options
-    return select_edit_for_task(lm, own, pairs, **given)
+    return select_edit_for_task(lm, subset, pairs, **given)
 
 
 def flips(lm, rows):
     """The share of texts that flip with their twin, less that with their placebo twin."""
     other, inside = {"woman": "man", "man": "woman"}, {"woman": "nurse", "man": "doctor"}
-    found = []
-    for one in rows:
-        who = "woman" if "woman" in one.text else "man"
-        three = [one.text, *(one.text.replace(who, to[who]) for to in (other, inside))]
-        said = lm.classify(three).argmax(1).tolist()
-        found.append((said[0] != said[1]) - (said[0] != said[2]))
-    return sum(found) / len(found)
+    result = []
+    for row in rows:
+        who = "woman" if "woman" in row.text else "man"
+        three = [row.text, *(row.text.replace(who, to[who]) for to in (other, inside))]
+        responses = lm.classify(three).argmax(1).tolist()
+        result.append((responses[0] != responses[1]) - (responses[0] != responses[2]))
+    return sum(result) / len(result)
 
 
 def right(lm, rows):
-    said = lm.classify([one.text for one in rows]).argmax(1).tolist()
-    return sum(("no", "yes")[i] == one.label for i, one in zip(said, rows, strict=True)) / len(rows)
+    responses = lm.classify([row.text for row in rows]).argmax(1).tolist()
+    return sum(("no", "yes")[i] == row.label for i, row in zip(responses, rows, strict=True)) / len(
+        rows
+    )
 
 
 # -- the three ends
 
 
 def test_a_lean_is_found_taken_out_and_confirmed():
-    told, edits = tuned(LEANING)
+    output, edits = tuned(LEANING)
     lm = classifier(LEANING)
-    assert told.is_recommended
-    assert told.chosen == "sent 1"
+    assert output.is_recommended
+    assert output.chosen == "sent 1"
     edited = lm.edited(*edits)
     test = texts("test")
     gain = 100 * (abs(flips(lm, test)) - abs(flips(edited, test)))
-    assert told.on_test.gain.value == pytest.approx(gain)
-    assert told.on_test.gain.interval.low > 0
+    assert output.on_test.gain.value == pytest.approx(gain)
+    assert output.on_test.gain.interval.low > 0
     loss = 100 * (right(lm, test) - right(edited, test))
-    assert told.on_test.loss.value == pytest.approx(loss)
-    assert told.on_test.loss.interval.high <= told.on_test.max_utility_loss
-    assert told.on_test.max_utility_loss == pytest.approx(10 * right(lm, test))
-    assert told.max_utility_loss == pytest.approx(0.1 * told.base_utility.value)
-    assert told.base.value == pytest.approx(100 * flips(lm, texts("dev")))
-    assert told.reason.endswith("gain and price are confirmed on test")
-    assert told.not_shown == NOT_SHOWN_BY_SELECTION
-    assert SelectionReport.from_json(told.to_json()) == told
+    assert output.on_test.loss.value == pytest.approx(loss)
+    assert output.on_test.loss.interval.high <= output.on_test.max_utility_loss
+    assert output.on_test.max_utility_loss == pytest.approx(10 * right(lm, test))
+    assert output.max_utility_loss == pytest.approx(0.1 * output.base_utility.value)
+    assert output.base.value == pytest.approx(100 * flips(lm, texts("dev")))
+    assert output.reason.endswith("gain and price are confirmed on test")
+    assert output.not_shown == NOT_SHOWN_BY_SELECTION
+    assert SelectionReport.from_json(output.to_json()) == output
 
 
 def test_the_choice_is_by_the_bound_among_those_within_the_price():
-    told = tuned(LEANING)[0]
-    eligible = {own.name for own in told.eligible}
+    output = tuned(LEANING)[0]
+    eligible = {item.name for item in output.eligible}
     assert eligible == {
-        own.name
-        for own in told.candidates
-        if own.lower_bound is not None
-        and own.lower_bound > 0
-        and (own.loss is None or own.loss.interval.high <= told.max_utility_loss)
+        candidate.name
+        for candidate in output.candidates
+        if candidate.lower_bound is not None
+        and candidate.lower_bound > 0
+        and (candidate.loss is None or candidate.loss.interval.high <= output.max_utility_loss)
     }
-    assert told.chosen == max(told.eligible, key=lambda own: own.lower_bound).name
+    assert output.chosen == max(output.eligible, key=lambda subset: subset.lower_bound).name
     # Others gain more, and cost too much.
     best = max(
-        (own for own in told.candidates if own.lower_bound is not None),
-        key=lambda own: own.lower_bound,
+        (candidate for candidate in output.candidates if candidate.lower_bound is not None),
+        key=lambda subset: subset.lower_bound,
     )
     assert best.name not in eligible
     assert "may cost" in best.exclusion_reason
     assert any(
-        "no gain shown: the lower bound is" in own.exclusion_reason for own in told.candidates
+        "no gain shown: the lower bound is" in candidate.exclusion_reason
+        for candidate in output.candidates
     )
-    for own in told.candidates:
-        if own.gain is not None:
-            assert own.lower_bound <= own.gain.interval.low + 1e-9
-    assert len(told.excluded) == 52
+    for candidate in output.candidates:
+        if candidate.gain is not None:
+            assert candidate.lower_bound <= candidate.gain.interval.low + 1e-9
+    assert len(output.excluded) == 52
 
 
 def test_without_a_lean_nothing_is_recommended_and_test_is_not_asked(monkeypatch):
-    asked = []
+    queries = []
 
     def listening(lm, measure, *args, **options):
-        asked.append(measure)
+        queries.append(measure)
         return read_variant_responses(lm, measure, *args, **options)
 
     monkeypatch.setattr(trial, "read_variant_responses", listening)
-    told, edits = tuned.__wrapped__(0.0)
-    assert asked == [task().bias, task().utility]
-    assert not told.is_recommended
-    assert told.chosen is told.on_test is None
+    output, edits = tuned.__wrapped__(0.0)
+    assert queries == [task().bias, task().utility]
+    assert not output.is_recommended
+    assert output.chosen is output.on_test is None
     assert edits == ()
-    assert told.reason == (
-        f"nothing is recommended: none of {len(told.candidates)} candidates is shown to gain on dev"
+    assert output.reason == (
+        f"nothing is recommended: none of {len(output.candidates)} candidates is shown to gain "
+        "on dev"
     )
-    assert [what for what, _ in told.dropped] == ["dev", "price on dev", "pairs of texts"]
+    assert [what for what, _ in output.dropped] == ["dev", "price on dev", "pairs of texts"]
 
 
 def test_test_is_asked_of_the_chosen_one_alone_and_the_same_seed_gives_the_same_bytes(monkeypatch):
-    asked = []
+    queries = []
 
     def listening(lm, measure, edits, **options):
-        asked.append((measure, list(edits)))
+        queries.append((measure, list(edits)))
         return read_variant_responses(lm, measure, edits, **options)
 
     monkeypatch.setattr(trial, "read_variant_responses", listening)
     again = tuned.__wrapped__(LEANING)[0]
-    assert asked[2:] == [(task().bias_test, ["sent 1"]), (task().utility_test, ["sent 1"])]
+    assert queries[2:] == [(task().bias_test, ["sent 1"]), (task().utility_test, ["sent 1"])]
     assert again.to_json() == tuned(LEANING)[0].to_json()
 
 
 def test_what_test_does_not_confirm_is_not_recommended():
-    told, edits = tuned(1.0, keep=0.95)
-    assert told.chosen == "sent 1"
-    assert told.on_test.is_gain_confirmed
-    assert not told.on_test.is_utility_kept
-    assert not told.is_recommended
+    output, edits = tuned(1.0, keep=0.95)
+    assert output.chosen == "sent 1"
+    assert output.on_test.is_gain_confirmed
+    assert not output.on_test.is_utility_kept
+    assert not output.is_recommended
     assert edits == ()
-    assert told.reason.startswith("nothing is recommended: sent 1 has the largest lower bound")
-    assert told.reason.endswith("the price is not confirmed on test")
+    assert output.reason.startswith("nothing is recommended: sent 1 has the largest lower bound")
+    assert output.reason.endswith("the price is not confirmed on test")
 
 
 def test_a_loss_may_be_limited_in_points():
-    told = tuned(LEANING, most=5.0)[0]
-    assert told.min_utility_kept is None
-    assert told.max_utility_loss == 5
-    assert told.on_test.max_utility_loss == 5
+    output = tuned(LEANING, most=5.0)[0]
+    assert output.min_utility_kept is None
+    assert output.max_utility_loss == 5
+    assert output.on_test.max_utility_loss == 5
 
 
 # -- files
@@ -167,7 +171,7 @@ def test_files_give_what_measures_give(tmp_path):
     dev, test = (write(tmp_path / f"{tag}.csv", texts(tag)) for tag in ("dev", "test"))
     words = tmp_path / "own.toml"
     words.write_text(TOML)
-    told, edits = select_edit(
+    output, edits = select_edit(
         classifier(LEANING),
         TaskFiles(dev, test, lexicon=str(words)),
         limit=UtilityLimit(0.9),
@@ -177,15 +181,16 @@ def test_files_give_what_measures_give(tmp_path):
     same, others = tuned(LEANING)
     assert edits == others
     # Other names of the items, other chance; the same values.
-    assert [own.gain.value for own in told.candidates] == [
-        own.gain.value for own in same.candidates
+    assert [candidate.gain.value for candidate in output.candidates] == [
+        candidate.gain.value for candidate in same.candidates
     ]
-    assert told.on_test.gain.value == same.on_test.gain.value
-    assert told.on_test.loss == same.on_test.loss
+    assert output.on_test.gain.value == same.on_test.gain.value
+    assert output.on_test.loss == same.on_test.loss
     assert (
-        told.provenance.data["bias: file dev.csv"] == told.provenance.data["utility: file dev.csv"]
+        output.provenance.data["bias: file dev.csv"]
+        == output.provenance.data["utility: file dev.csv"]
     )
-    assert told.provenance.data["bias_test: file test.csv"]
+    assert output.provenance.data["bias_test: file test.csv"]
     with pytest.raises(UnknownNameError, match="there is no kind of pairs named 'test'"):
         select_edit(classifier(LEANING), TaskFiles(dev, test), pair_source="test")
 
@@ -217,29 +222,29 @@ def test_units_that_are_in_both_are_told():
 
     rows = neutral()
     halves = [tuple(row for row in rows if f"/{i}/" in row.id) for i in (0, 1)]
-    own = task()._replace(
+    subset = task()._replace(
         bias=Nli(halves[0], labels=NLI, lexicon=WORDS),
         bias_test=Nli(halves[1], labels=NLI, lexicon=WORDS),
         utility=Accuracy(halves[0], labels=NLI),
         utility_test=Accuracy(halves[1], labels=NLI),
     )
-    told = forbid_dev_test_overlap(model("nli_fairness"), own)
-    assert told == (
+    output = forbid_dev_test_overlap(model("nli_fairness"), subset)
+    assert output == (
         "nli_fairness: 10 of 10 occupations of test are in dev, too: the results on test hold "
         "for these",
     )
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "responses"),
     [
         ({"min_utility_kept": 0}, "0 of the price is to be kept"),
         ({"min_utility_kept": 1.2}, "1.2 of the price is to be kept"),
         ({"max_utility_loss": -1.0}, "a loss of at most -1.0"),
     ],
 )
-def test_limits_that_are_none_are_refused(options, said):
-    with pytest.raises(LevelheadError, match=said):
+def test_limits_that_are_none_are_refused(options, responses):
+    with pytest.raises(LevelheadError, match=responses):
         UtilityLimit(**options)
 
 
@@ -251,11 +256,11 @@ def test_a_level_that_shows_little_is_refused():
 
 
 def test_a_price_is_no_gain():
-    own = task()._replace(bias=Accuracy(texts("dev")), bias_test=Accuracy(texts("test")))
+    subset = task()._replace(bias=Accuracy(texts("dev")), bias_test=Accuracy(texts("test")))
     with pytest.raises(LevelheadError, match="accuracy_likelihood is a price"):
         select_edit_for_task(
             classifier(0.0),
-            own,
+            subset,
             contrast_pairs(LEXICON),
             inference=QUICK,
             limit=UtilityLimit(worse="lower"),
@@ -267,14 +272,14 @@ def test_a_price_is_no_gain():
 )
 def test_other_texts_without_a_lean_recommend_nothing_either(seed):
     lm, parts = classifier(0.0), [texts(tag, 90, seed) for tag in ("dev", "test")]
-    own = task(*parts)
-    pairs = pairs_from_task(lm, own.bias, lexicon=LEXICON).pairs
-    told = select_edit_for_task(
+    subset = task(*parts)
+    pairs = pairs_from_task(lm, subset.bias, lexicon=LEXICON).pairs
+    output = select_edit_for_task(
         lm,
-        own,
+        subset,
         pairs,
         limit=UtilityLimit(worse="lower"),
         grid=CandidateGrid(sizes=(1, 3)),
         inference=INFERENCE,
     ).report
-    assert not told.is_recommended
+    assert not output.is_recommended

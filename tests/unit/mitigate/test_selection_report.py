@@ -1,7 +1,7 @@
 """Which candidate is chosen, and why, in words."""
 
 import pytest
-from sweeps import found
+from sweeps import estimate_of
 
 from levelhead.mitigate.selection.selection_report import (
     CandidateResult,
@@ -16,7 +16,7 @@ def tried(name, low, why_not=""):
         name=name,
         kind="mask",
         description="",
-        gain=found("gain", low + 1),
+        gain=estimate_of("gain", low + 1),
         lower_bound=low,
         exclusion_reason=why_not,
     )
@@ -50,7 +50,7 @@ CHOSEN = (
 
 
 @pytest.mark.parametrize(
-    ("rows", "name", "test", "said"),
+    ("rows", "name", "test", "responses"),
     [
         (ROWS, "c", on_test(True, True), f"{CHOSEN}gain and price are confirmed on test"),
         (
@@ -80,5 +80,5 @@ CHOSEN = (
         ),
     ],
 )
-def test_why_is_told_in_words(rows, name, test, said):
-    assert explain_choice(rows, name, test) == said
+def test_why_is_told_in_words(rows, name, test, responses):
+    assert explain_choice(rows, name, test) == responses

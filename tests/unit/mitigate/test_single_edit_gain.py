@@ -1,4 +1,4 @@
-"""A ruler's gain is the bias of the model less that of the edited one; what cannot fall is said."""
+"""A measure's gain is the bias of the model minus that of the edited one; what cannot fall is said."""
 
 import pytest
 import torch
@@ -13,12 +13,12 @@ from levelhead.models.sites import Site
 def test_the_gain_is_that_of_each_model_by_itself():
     lm, crows = model("crows_margin"), made("crows_margin")
     edit = HeadScale([Site("head_out", 0, 1)], 0)
-    found = bias_reduction(crows, lm, [edit], inference=INFERENCE)
+    result = bias_reduction(crows, lm, [edit], inference=INFERENCE)
     base, edited = crows(lm, inference=INFERENCE), crows(lm.edited(edit), inference=INFERENCE)
     gain = abs(base.value - base.parity) - abs(edited.value - edited.parity)
-    assert found.value == pytest.approx(gain, abs=1e-5)
-    assert found.interval.low < found.value < found.interval.high
-    assert found.name == "gain of crows_margin"
+    assert result.value == pytest.approx(gain, abs=1e-5)
+    assert result.interval.low < result.value < result.interval.high
+    assert result.name == "gain of crows_margin"
 
 
 def test_what_cannot_change_the_measure_is_refused():

@@ -24,36 +24,38 @@ def sets(lm):
 
 
 def test_changes_are_those_of_each_model_by_itself():
-    lm, ruler = model("strength"), made("strength")
-    found = compute_sweep_report(read_variant_responses(lm, ruler, sets(lm)), inference=INFERENCE)
-    assert SweepReport.from_json(found.to_json()) == found
-    assert [one.name for one in found.variants] == list(sets(lm))
-    assert found.unaffected_variants == ()
-    base = ruler(lm, inference=INFERENCE)
-    own, single = found.provenance, base.provenance
-    assert (own.model_hash, own.seed) == (single.model_hash, single.seed)
-    edits = own.data["edits of the settings"]
-    assert dict(own.data) == {**single.data, "edits of the settings": edits}
+    lm, measure = model("strength"), made("strength")
+    result = compute_sweep_report(
+        read_variant_responses(lm, measure, sets(lm)), inference=INFERENCE
+    )
+    assert SweepReport.from_json(result.to_json()) == result
+    assert [variant.name for variant in result.variants] == list(sets(lm))
+    assert result.unaffected_variants == ()
+    base = measure(lm, inference=INFERENCE)
+    subset, single = result.provenance, base.provenance
+    assert (subset.model_hash, subset.seed) == (single.model_hash, single.seed)
+    edits = subset.data["edits of the settings"]
+    assert dict(subset.data) == {**single.data, "edits of the settings": edits}
     other = compute_sweep_report(
-        read_variant_responses(lm, ruler, {"mask": sets(lm)["mask"]}), inference=INFERENCE
+        read_variant_responses(lm, measure, {"mask": sets(lm)["mask"]}), inference=INFERENCE
     ).provenance
     assert other.data["edits of the settings"] != edits
-    assert found.base.value == pytest.approx(base.value, abs=1e-5)
+    assert result.base.value == pytest.approx(base.value, abs=1e-5)
     for name, edits in sets(lm).items():
-        alone = ruler(lm.edited(*edits), inference=INFERENCE)
-        one = found.variant(name)
-        assert one.value == pytest.approx(alone.value, abs=1e-5)
-        assert one.change.value == pytest.approx(alone.value - base.value, abs=1e-5)
-        assert one.change.interval.low <= one.change.value <= one.change.interval.high
+        alone = measure(lm.edited(*edits), inference=INFERENCE)
+        item = result.variant(name)
+        assert item.value == pytest.approx(alone.value, abs=1e-5)
+        assert item.change.value == pytest.approx(alone.value - base.value, abs=1e-5)
+        assert item.change.interval.low <= item.change.value <= item.change.interval.high
 
 
 def test_what_cannot_change_a_measure_has_no_change():
-    lm, ruler = model("strength"), made("seat")
-    every = {name: own for name, own in sets(lm).items() if name != "both"}
-    found = compute_sweep_report(read_variant_responses(lm, ruler, every), inference=INFERENCE)
-    assert found.unaffected_variants == ("behind",)
-    assert found.variant("behind") is None
+    lm, measure = model("strength"), made("seat")
+    every = {name: subset for name, subset in sets(lm).items() if name != "both"}
+    result = compute_sweep_report(read_variant_responses(lm, measure, every), inference=INFERENCE)
+    assert result.unaffected_variants == ("behind",)
+    assert result.variant("behind") is None
     with pytest.raises(NotMeasurableError, match="no setting acts before what seat reads"):
         compute_sweep_report(
-            read_variant_responses(lm, ruler, {"behind": every["behind"]}), inference=INFERENCE
+            read_variant_responses(lm, measure, {"behind": every["behind"]}), inference=INFERENCE
         )

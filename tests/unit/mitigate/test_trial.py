@@ -49,21 +49,21 @@ def test_every_candidate_has_its_row():
     gained, paid = both()
     tried = EditCandidates(tuple(EditCandidate(name, "mask", "a head", ()) for name in NAMES))
     rows, dropped = trial().evaluate_on_dev(tried, gained, paid)
-    own = {row.name: row for row in rows}
-    assert tuple(own) == NAMES
-    assert own["good"].exclusion_reason == ""
-    assert own["good"].gain.value == pytest.approx(1, abs=0.05)
-    assert 0 < own["good"].lower_bound < own["good"].gain.interval.low
-    assert own["good"].loss.value == 0
+    subset = {row.name: row for row in rows}
+    assert tuple(subset) == NAMES
+    assert subset["good"].exclusion_reason == ""
+    assert subset["good"].gain.value == pytest.approx(1, abs=0.05)
+    assert 0 < subset["good"].lower_bound < subset["good"].gain.interval.low
+    assert subset["good"].loss.value == 0
     most = trial().allowed_loss(paid.responses)
     assert most == pytest.approx(0.05 * float(paid.responses.base.values.mean()))
-    high = own["dear"].loss.interval.high
-    assert own["dear"].exclusion_reason == f"may cost {high:.4g}, and the limit is {most:.4g}"
-    assert own["idle"].exclusion_reason == "changes nothing"
-    assert own["idle"].gain is own["idle"].lower_bound is None
-    assert own["broken"].exclusion_reason == "not measurable: all answers are equal"
-    assert own["behind"].exclusion_reason == "not measurable: acts behind all that is read"
-    assert [(what, [one.item for one in lost]) for what, lost in dropped] == [
+    high = subset["dear"].loss.interval.high
+    assert subset["dear"].exclusion_reason == f"may cost {high:.4g}, and the limit is {most:.4g}"
+    assert subset["idle"].exclusion_reason == "changes nothing"
+    assert subset["idle"].gain is subset["idle"].lower_bound is None
+    assert subset["broken"].exclusion_reason == "not measurable: all answers are equal"
+    assert subset["behind"].exclusion_reason == "not measurable: acts behind all that is read"
+    assert [(what, [entry.item for entry in lost]) for what, lost in dropped] == [
         ("dev", ["i3"]),
         ("price on dev", []),
     ]
@@ -87,10 +87,10 @@ def test_where_nothing_changes_no_gain_is_made_up():
 
 def test_on_test_what_cannot_be_read_confirms_nothing():
     gained, paid = both(1)
-    found, lost = trial().evaluate_on_test("good", gained, paid)
-    assert found.is_gain_confirmed
-    assert found.is_utility_kept
-    assert found.gain.p.family == 1
+    result, lost = trial().evaluate_on_test("good", gained, paid)
+    assert result.is_gain_confirmed
+    assert result.is_utility_kept
+    assert result.gain.p.family == 1
     assert [what for what, _ in lost] == ["test", "price on test"]
     dear, _ = trial().evaluate_on_test("dear", gained, paid)
     assert (dear.is_gain_confirmed, dear.is_utility_kept) == (True, False)
@@ -116,9 +116,9 @@ def test_answers_that_are_no_numbers_are_told(monkeypatch):
     monkeypatch.setattr(
         "levelhead.mitigate.selection.trial.read_variant_responses", lambda *a, **k: broken
     )
-    told = trial().read_candidates(None, GAIN, {}, {})
-    assert dict(told.responses.variants) == {}
-    assert told.unmeasurable == {
+    candidates = trial().read_candidates(None, GAIN, {}, {})
+    assert dict(candidates.responses.variants) == {}
+    assert candidates.unmeasurable == {
         "broken": "300 of 300 responses are not finite numbers",
         "behind": "acts behind all that is read",
     }
@@ -128,8 +128,8 @@ def decided(rng, twin, placebo, n=400):
     """A classifier of two classes whose decision flips so often with twins and placebo twins."""
     first = rng.random(n) < 0.5
     flips = [np.zeros(n, bool), rng.random(n) < twin, rng.random(n) < placebo]
-    said = np.stack([first ^ own for own in flips], axis=1)
-    p = np.where(said[..., None], [0.9, 0.1], [0.1, 0.9])
+    responses = np.stack([first ^ flip for flip in flips], axis=1)
+    p = np.where(responses[..., None], [0.9, 0.1], [0.1, 0.9])
     return read(np.log(p))
 
 

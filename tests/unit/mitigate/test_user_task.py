@@ -27,11 +27,11 @@ def test_counterfactuals_and_accuracy_are_of_the_same_rows(tmp_path):
     assert task.utility == Accuracy(dev)
     assert task.bias_test.counterfactual.texts == task.utility_test.texts == test
     assert task.utility.items == task.bias.counterfactual.items
-    plain = load_user_task(
+    base = load_user_task(
         TaskFiles(dev, test, "counterfactual_shift", lexicon=LEXICON, control=False)
     )
-    assert plain.bias.primary_metric.name == "counterfactual_shift"
-    assert isinstance(plain.bias, Counterfactual)
+    assert base.bias.primary_metric.name == "counterfactual_shift"
+    assert isinstance(base.bias, Counterfactual)
 
 
 def test_fairness_takes_the_rows_about_occupations_and_the_price_the_others(tmp_path):
@@ -46,34 +46,42 @@ def test_fairness_takes_the_rows_about_occupations_and_the_price_the_others(tmp_
     assert task.bias.pairs == neutral()[:24]
     assert task.utility.texts == tuple(rows[24:])
     assert task.utility.labels == task.bias.labels == NLI
-    for part, said in (
+    for part, responses in (
         (rows[:24], "dev.csv: every row is about an occupation"),
         (rows[24:], "dev.csv: no id names occupation, template and word"),
     ):
         lines = [f"{row.id},{row.first},{row.second},{row.label}" for row in part]
         (tmp_path / "dev.csv").write_text("\n".join(["id,premise,hypothesis,label", *lines]))
-        with pytest.raises(NotMeasurableError, match=said):
+        with pytest.raises(NotMeasurableError, match=responses):
             load_user_task(TaskFiles(*files, bias_measure="fairness", labels=NLI))
 
 
 def test_strength_takes_twin_triples_and_what_follows_is_its_price(tmp_path):
     header = "context_id,context,next_sentence,label,gender,gender_swapped_context,"
     lines = [header + "gender_swapped_next_sentence"]
-    for one in triples():
-        for label, own, twin in (
-            ("stereotype", one.stereotype, one.twin_stereotype),
-            ("anti-stereotype", one.anti_stereotype, one.twin_anti_stereotype),
-            ("unrelated", one.unrelated, one.twin_unrelated),
+    for triple in triples():
+        for label, subset, twin in (
+            ("stereotype", triple.stereotype, triple.twin_stereotype),
+            ("anti-stereotype", triple.anti_stereotype, triple.twin_anti_stereotype),
+            ("unrelated", triple.unrelated, triple.twin_unrelated),
         ):
-            row = (one.id, one.context, own, label, one.group, one.twin_context, twin)
+            row = (
+                triple.id,
+                triple.context,
+                subset,
+                label,
+                triple.group,
+                triple.twin_context,
+                twin,
+            )
             lines.append(",".join(row))
     for name in ("dev", "test"):
         (tmp_path / f"{name}.csv").write_text("\n".join(lines))
     files = [str(tmp_path / f"{name}.csv") for name in ("dev", "test")]
     task = load_user_task(TaskFiles(*files, bias_measure="strength"))
     assert isinstance(task.bias, Strength)
-    assert [one._replace(id="") for one in task.bias.triples] == [
-        one._replace(id="") for one in triples()
+    assert [triple._replace(id="") for triple in task.bias.triples] == [
+        triple._replace(id="") for triple in triples()
     ]
     pairs = task.utility.texts
     assert len(pairs) == 6 * len(triples())
@@ -104,8 +112,8 @@ def test_what_is_no_task_is_refused(tmp_path):
 def test_pairs_are_the_texts_of_dev_and_their_swaps(tmp_path):
     dev, test = both(tmp_path)
     task = load_user_task(TaskFiles(dev, test, lexicon=LEXICON))
-    found = pairs_from_task(classifier(0.0), task.bias, lexicon=LEXICON)
-    assert len(found.pairs) == len({one.text for one in texts("dev", 40)})
-    for pair in found.pairs:
+    result = pairs_from_task(classifier(0.0), task.bias, lexicon=LEXICON)
+    assert len(result.pairs) == len({item.text for item in texts("dev", 40)})
+    for pair in result.pairs:
         assert "woman" in pair.first
         assert pair.second == pair.first.replace("woman", "man")

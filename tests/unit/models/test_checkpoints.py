@@ -26,9 +26,9 @@ def change(path, **changes):
 
 def rewrite(folder, keep):
     weights = load_file(folder / "model.safetensors")
-    kept = {key: value for key, value in weights.items() if keep(key)}
-    assert len(kept) < len(weights)
-    save_file(kept, folder / "model.safetensors", metadata={"format": "pt"})
+    stored = {key: value for key, value in weights.items() if keep(key)}
+    assert len(stored) < len(weights)
+    save_file(stored, folder / "model.safetensors", metadata={"format": "pt"})
 
 
 class Payload:
@@ -93,15 +93,15 @@ def test_settings_that_lead_elsewhere_are_refused(folder, key):
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("changes", "responses"),
     [
         ({"num_attention_heads": 0}, "transformers cannot load|has 0 heads"),
         ({"hidden_act": "nonsense"}, "transformers cannot load"),
     ],
 )
-def test_impossible_settings_are_refused(folder, changes, said):
+def test_impossible_settings_are_refused(folder, changes, responses):
     change(folder / "config.json", **changes)
-    with pytest.raises(LevelheadError, match=said):
+    with pytest.raises(LevelheadError, match=responses):
         load(folder)
 
 
@@ -220,15 +220,15 @@ def test_shards_are_read_and_may_not_climb_out(folder, tmp_path):
 @pytest.mark.parametrize("damage", ["cut", "text", "empty"])
 def test_damaged_weights_are_refused(folder, damage):
     path = folder / "model.safetensors"
-    whole = path.read_bytes()
-    path.write_bytes({"cut": whole[: len(whole) // 2], "text": b"<html>", "empty": b""}[damage])
+    full = path.read_bytes()
+    path.write_bytes({"cut": full[: len(full) // 2], "text": b"<html>", "empty": b""}[damage])
     with pytest.raises(LevelheadError, match="is damaged") as error:
         load(folder)
     assert error.value.hint == "download the model again"
 
 
 @pytest.mark.parametrize(
-    ("spoil", "said"),
+    ("spoil", "responses"),
     [
         (lambda f: (f / "config.json").unlink(), r"has no config\.json"),
         (lambda f: (f / "config.json").write_text("{"), "is not valid JSON"),
@@ -238,9 +238,9 @@ def test_damaged_weights_are_refused(folder, damage):
         (lambda f: change(f / "config.json", is_decoder=True), "is_decoder"),
     ],
 )
-def test_broken_folders_say_what_is_wrong(folder, spoil, said):
+def test_broken_folders_say_what_is_wrong(folder, spoil, responses):
     spoil(folder)
-    with pytest.raises(LevelheadError, match=said):
+    with pytest.raises(LevelheadError, match=responses):
         load(folder)
 
 

@@ -59,9 +59,9 @@ def test_the_same_twice_and_after_an_interruption(kind, tmp_path):
     base = zoo.folder(*MODELS[kind])
     assert continue_pretraining(base, TEXTS, tmp_path / "whole", config=SHORT) == tmp_path / "whole"
     torch.manual_seed(99), np.random.seed(99), random.seed(99)  # noqa: NPY002
-    drawn = torch.random.get_rng_state().clone()
+    sample = torch.random.get_rng_state().clone()
     continue_pretraining(load(base), TEXTS, tmp_path / "again", config=SHORT)
-    assert torch.equal(torch.random.get_rng_state(), drawn)  # nobody else's chance is touched
+    assert torch.equal(torch.random.get_rng_state(), sample)  # nobody else's chance is touched
     # Stopped within step 5 of 6: the checkpoint of step 4 is there.
     with pytest.raises(Stopped):
         continue_pretraining(base, TEXTS, tmp_path / "cut", config=SHORT, progress=stop_at(5))
@@ -73,12 +73,12 @@ def test_the_same_twice_and_after_an_interruption(kind, tmp_path):
     }
     steps = []
     continue_pretraining(base, TEXTS, tmp_path / "cut", config=replace(SHORT, save_steps=3),
-              progress=lambda *told: steps.append(told))  # fmt: skip
+              progress=lambda *output: steps.append(output))  # fmt: skip
     assert steps == [(5, 6), (6, 6)]
     assert not unfinished.exists()
     assert weights(tmp_path / "whole") == weights(tmp_path / "again") == weights(tmp_path / "cut")
-    one, two = (Checkpoint.inspect(tmp_path / name).hash for name in ("whole", "cut"))
-    assert one == two  # the record, too
+    single, two = (Checkpoint.inspect(tmp_path / name).hash for name in ("whole", "cut"))
+    assert single == two  # the record, too
     continue_pretraining(base, TEXTS, tmp_path / "other", config=replace(SHORT, seed=1))
     assert weights(tmp_path / "other") != weights(tmp_path / "whole")
 
@@ -175,11 +175,11 @@ def test_one_step_is_adam_on_the_mean_surprise(tmp_path):
     model(input_ids=ids, labels=ids).loss.backward()
     torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
     child = transformers.GPT2LMHeadModel.from_pretrained(tmp_path / "child")
-    for name, own in model.named_parameters():
+    for name, subset in model.named_parameters():
         # After one step of Adam: rate x (gradient / (|gradient| + 1e-8) + decay x weight).
-        decay = 0.01 if own.dim() > 1 else 0.0
-        expected = own * (1 - 1e-3 * decay) - 1e-3 * own.grad / (own.grad.abs() + 1e-8)
-        large = own.grad.abs() > 1e-5  # below, the last bits of a gradient decide
+        decay = 0.01 if subset.dim() > 1 else 0.0
+        expected = subset * (1 - 1e-3 * decay) - 1e-3 * subset.grad / (subset.grad.abs() + 1e-8)
+        large = subset.grad.abs() > 1e-5  # below, the last bits of a gradient decide
         assert large.any()
         torch.testing.assert_close(
             child.get_parameter(name)[large], expected[large].detach(), atol=2e-6, rtol=0
@@ -189,9 +189,9 @@ def test_one_step_is_adam_on_the_mean_surprise(tmp_path):
 def test_a_finished_folder_is_returned_and_another_training_is_refused(tmp_path):
     base, folder = zoo.folder(*MODELS["masked"]), tmp_path / "child"
     continue_pretraining(base, TEXTS, folder, config=SHORT)
-    told = []
-    continue_pretraining(base, TEXTS, folder, config=SHORT, progress=lambda *at: told.append(at))
-    assert told == []
+    output = []
+    continue_pretraining(base, TEXTS, folder, config=SHORT, progress=lambda *at: output.append(at))
+    assert output == []
     with pytest.raises(LevelheadError, match="is not empty"):
         continue_pretraining(base, TEXTS[1:], folder, config=SHORT)
     (folder / "model.safetensors").write_bytes(b"")
@@ -248,7 +248,7 @@ def test_what_is_refused(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("changes", "told"),
+    ("changes", "output"),
     [
         ({"steps": 0}, "no model can be trained"),
         ({"save_steps": 0}, "no model can be trained"),
@@ -260,8 +260,8 @@ def test_what_is_refused(tmp_path):
         ({"dropout": (0.1, 1.0)}, "a dropout of"),
     ],
 )
-def test_schooling_that_teaches_nothing(changes, told):
-    with pytest.raises(LevelheadError, match=told):
+def test_schooling_that_teaches_nothing(changes, output):
+    with pytest.raises(LevelheadError, match=output):
         ContinuedPretrainingConfig(**changes)
 
 
@@ -279,8 +279,8 @@ def test_dropout_reaches_every_family(family):
         pupil.model.train()
         with torch.random.fork_rng():
             torch.manual_seed(0)
-            one, two = (pupil.backbone(**batch).last_hidden_state for _ in range(2))
-        return not torch.equal(one, two)
+            single, two = (pupil.backbone(**batch).last_hidden_state for _ in range(2))
+        return not torch.equal(single, two)
 
     hidden = 0.0 if family in ONLY_ATTENTION else 0.5
     if hidden:
@@ -288,8 +288,8 @@ def test_dropout_reaches_every_family(family):
     assert moved((0.0, 0.5))
     pupil = make_trainee(lm, (hidden, 0.5)).model.eval()
     with torch.no_grad():
-        own = lm.layout.backbone(**batch).last_hidden_state
-        assert torch.equal(pupil.base_model(**batch).last_hidden_state, own)
+        subset = lm.layout.backbone(**batch).last_hidden_state
+        assert torch.equal(pupil.base_model(**batch).last_hidden_state, subset)
 
 
 def vocabulary_class(family):

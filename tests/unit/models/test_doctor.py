@@ -125,17 +125,17 @@ def test_every_check_has_its_sabotage():
 
 
 def test_a_healthy_model_passes(lm):
-    found = lines(lm)
-    assert list(found) == list(CHECKS)
-    assert all(finding.holds for finding in found.values()), found
+    result = lines(lm)
+    assert list(result) == list(CHECKS)
+    assert all(finding.holds for finding in result.values()), result
 
 
 @pytest.mark.parametrize("check", SABOTAGE)
 def test_the_line_fails_and_no_other(lm, monkeypatch, check):
     SABOTAGE[check](lm, monkeypatch)
-    found = lines(lm)
-    assert [name for name, finding in found.items() if not finding.holds] == [check], found
-    assert "transformers" in found[check].hint
+    result = lines(lm)
+    assert [name for name, finding in result.items() if not finding.holds] == [check], result
+    assert "transformers" in result[check].hint
 
 
 def test_branches_that_see_each_other_are_seen(monkeypatch):
@@ -147,8 +147,8 @@ def test_branches_that_see_each_other_are_seen(monkeypatch):
         return torch.ones_like(mask).tril(), places
 
     monkeypatch.setattr(batches, "tree_attention_mask", seen)
-    found = lines(causal)
-    assert [name for name, finding in found.items() if finding.holds is False] == ["batches"]
+    result = lines(causal)
+    assert [name for name, finding in result.items() if finding.holds is False] == ["batches"]
 
 
 def test_a_hook_left_behind_is_seen(lm, monkeypatch):
@@ -167,9 +167,9 @@ def test_what_a_release_raises_is_a_line_that_fails(lm, monkeypatch):
         raise TypeError("forward() got an unexpected keyword argument")
 
     monkeypatch.setattr(attention, "sdpa_attention_forward", gone)
-    found = lines(lm)
-    assert [name for name, finding in found.items() if not finding.holds] == ["attention"]
-    assert "TypeError: forward() got" in found["attention"].message
+    result = lines(lm)
+    assert [name for name, finding in result.items() if not finding.holds] == ["attention"]
+    assert "TypeError: forward() got" in result["attention"].message
 
 
 def test_a_mask_that_meets_no_head_is_a_line_that_fails(lm):
@@ -185,16 +185,18 @@ def test_a_mask_that_meets_no_head_is_a_line_that_fails(lm):
             return torch.nn.functional.linear(x, self.weight, self.bias)
 
     lm.layout.blocks[1].attention.output.dense = Inlined()
-    found = lines(lm)
-    assert not found["masking"].holds
-    assert "never reaches head_out 1" in found["masking"].message
+    result = lines(lm)
+    assert not result["masking"].holds
+    assert "never reaches head_out 1" in result["masking"].message
 
 
 def test_a_head_that_was_baked_away_is_no_fault(lm):
     baked = lm.edited(HeadScale([Site("head_out", 1, 2)], 0)).merged()
-    found = lines(baked)
-    assert found["masking"].holds
-    assert found["masking"].message.startswith("11 of 12 heads change the output; 1 have no effect")
+    result = lines(baked)
+    assert result["masking"].holds
+    assert result["masking"].message.startswith(
+        "11 of 12 heads change the output; 1 have no effect"
+    )
 
 
 @pytest.mark.parametrize(
@@ -211,9 +213,9 @@ def test_a_head_that_was_baked_away_is_no_fault(lm):
     ],
 )
 def test_odd_families_are_healthy_too(family, name):
-    found = lines(load(zoo.folder(family, name)))
-    assert all(finding.holds is not False for finding in found.values()), found
-    assert found["own scores"].holds is (None if name == "RobertaModel" else True)
+    result = lines(load(zoo.folder(family, name)))
+    assert all(finding.holds is not False for finding in result.values()), result
+    assert result["own scores"].holds is (None if name == "RobertaModel" else True)
 
 
 def test_half_precision_is_not_judged_by_differences(lm):

@@ -26,8 +26,8 @@ from levelhead.models.sites import Site
 
 
 def projection(width=24, k=2, **options):
-    drawn = torch.randn(width, k, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-    return Projection(Site("block_out", 1), torch.linalg.qr(drawn).Q.T, **options)
+    sample = torch.randn(width, k, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    return Projection(Site("block_out", 1), torch.linalg.qr(sample).Q.T, **options)
 
 
 @pytest.fixture
@@ -79,8 +79,8 @@ def test_edits_of_other_weights_are_told_when_they_are_loaded(tmp_path):
     assert dict(origin.how) == {"setting": "last 0,0,0"}
     load(first, edit=tmp_path / "edit", dtype="bfloat16")  # the same weights
     with pytest.warns(UserWarning, match="whose weights differ from those"):
-        found = load(second, edit=tmp_path / "edit")
-    assert found.edits == (projection(),)
+        result = load(second, edit=tmp_path / "edit")
+    assert result.edits == (projection(),)
     rewrite(tmp_path / "edit", origin={"model": "x", "checkpoint": "no hash", "how": {}})
     with pytest.raises(InvalidEditFileError, match="is not an edit file"):
         load_edits(tmp_path / "edit")
@@ -118,8 +118,8 @@ def test_an_erasure_comes_back_equal(tmp_path):
     refused(tmp_path, "edit 0 lacks its tensor mean")
 
 
-def refused(folder, said, kind=InvalidEditFileError):
-    with pytest.raises(kind, match=said) as error:
+def refused(folder, responses, kind=InvalidEditFileError):
+    with pytest.raises(kind, match=responses) as error:
         load_edits(folder)
     assert error.value.hint
 
@@ -196,7 +196,7 @@ def entry(folder):
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("changes", "responses"),
     [
         ({"kind": "pickle"}, "has the unknown kind 'pickle'"),
         ({"at": []}, "is not an edit file"),
@@ -207,9 +207,9 @@ def entry(folder):
         ({"extra": 1}, "is not an edit file"),
     ],
 )
-def test_strange_entries_are_refused(folder, changes, said):
+def test_strange_entries_are_refused(folder, changes, responses):
     rewrite(folder, edits=[entry(folder) | changes])
-    refused(folder, said, LevelheadError)
+    refused(folder, responses, LevelheadError)
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '"x"', "{}", '{"contents": 3}'])

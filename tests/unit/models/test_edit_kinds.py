@@ -77,8 +77,8 @@ def lm():
 @pytest.fixture
 def steering(lm):
     site = Site("mlp_out", 1)
-    drawn = torch.randn(lm.layout.site_width(site), generator=torch.Generator().manual_seed(0))
-    return Steering(site, drawn.double(), 0.5)
+    sample = torch.randn(lm.layout.site_width(site), generator=torch.Generator().manual_seed(0))
+    return Steering(site, sample.double(), 0.5)
 
 
 @pytest.fixture
@@ -134,9 +134,9 @@ def test_a_new_kind_is_exported_as_standalone_code(lm, steering, tmp_path, monke
     exec(code, names)  # noqa: S102  # the lines of the README, as a user without levelhead runs them
     ids = torch.tensor([edited.tokens.encode([TEXT])[0].row.ids])
     with torch.no_grad():
-        said = names["model"].base_model(ids).last_hidden_state[:, 0]
-    torch.testing.assert_close(said, edited.embed([TEXT]), rtol=1e-5, atol=1e-5)
-    assert (said - lm.embed([TEXT])).abs().max() > 1e-3
+        responses = names["model"].base_model(ids).last_hidden_state[:, 0]
+    torch.testing.assert_close(responses, edited.embed([TEXT]), rtol=1e-5, atol=1e-5)
+    assert (responses - lm.embed([TEXT])).abs().max() > 1e-3
     assert torch.equal(load(".", edit=".").embed([TEXT]), edited.embed([TEXT]))
 
 
@@ -210,30 +210,34 @@ class Clashing(Steering):
 
 
 @pytest.mark.parametrize(
-    ("kind", "said"),
+    ("kind", "responses"),
     [
         (Mute, "Mute does not define how it is created from sites, settings and tensors"),
         (Forgetful, "does not give the same forgetful again"),
         (Listed, "the listed cannot be saved"),
     ],
 )
-def test_what_could_not_be_loaded_again_is_not_saved(kind, said, steering, tmp_path, monkeypatch):
+def test_what_could_not_be_loaded_again_is_not_saved(
+    kind, responses, steering, tmp_path, monkeypatch
+):
     monkeypatch.setitem(EDIT_KINDS, kind.kind, kind)
-    with pytest.raises(LevelheadError, match=said):
+    with pytest.raises(LevelheadError, match=responses):
         save_edits([kind(steering.site, steering.vector, 2.0)], tmp_path / "edit")
     assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize(
-    ("kind", "said"),
+    ("kind", "responses"),
     [
         (Mute, "Mute has no code that applies it without levelhead"),
         (Clashing, "a setting of the clashing is called 'side'"),
     ],
 )
-def test_what_no_lines_can_apply_is_not_exported(kind, said, lm, steering, tmp_path, monkeypatch):
+def test_what_no_lines_can_apply_is_not_exported(
+    kind, responses, lm, steering, tmp_path, monkeypatch
+):
     monkeypatch.setitem(EDIT_KINDS, kind.kind, kind)
     edited = lm.edited(kind(steering.site, steering.vector, 2.0))
-    with pytest.raises(LevelheadError, match=said):
+    with pytest.raises(LevelheadError, match=responses):
         edited.save_pretrained(tmp_path / "out", with_edit_file=True)
     assert not list(tmp_path.iterdir())

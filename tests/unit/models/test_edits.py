@@ -16,10 +16,10 @@ HERE = Site("block_out", 0)
 
 
 def basis(k, seed=0):
-    drawn = torch.randn(
+    sample = torch.randn(
         WIDTH, k, generator=torch.Generator().manual_seed(seed), dtype=torch.float64
     )
-    return torch.linalg.qr(drawn).Q.T
+    return torch.linalg.qr(sample).Q.T
 
 
 def activation(seed=1, shape=(2, 3, WIDTH)):
@@ -117,7 +117,7 @@ def test_different_edits_have_different_hashes():
 
 
 @pytest.mark.parametrize(
-    ("make", "said"),
+    ("make", "responses"),
     [
         (lambda: HeadScale([], 0), "has no site"),
         (lambda: HeadScale([Site("head_out", 0, 0)] * 2, 0), "occurs twice"),
@@ -136,7 +136,7 @@ def test_different_edits_have_different_hashes():
         (lambda: Projection(HERE, basis(1), tokens="cls"), "no choice of tokens named 'cls'"),
     ],
 )
-def test_impossible_edits_are_refused(make, said):
-    with pytest.raises(LevelheadError, match=said) as error:
+def test_impossible_edits_are_refused(make, responses):
+    with pytest.raises(LevelheadError, match=responses) as error:
         make()
     assert error.value.hint

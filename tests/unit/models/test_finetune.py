@@ -44,7 +44,7 @@ def weights(folder):
 def test_a_pretrained_encoder_becomes_a_classifier_with_named_classes(base, tmp_path):
     steps = []
     finetune(base, ROWS, LABELS, tmp_path / "a", config=TUNING,
-             progress=lambda *told: steps.append(told))  # fmt: skip
+             progress=lambda *output: steps.append(output))  # fmt: skip
     lm = load(tmp_path / "a")
     assert lm.labels == LABELS
     assert lm.heads == {"classifier"}
@@ -54,12 +54,12 @@ def test_a_pretrained_encoder_becomes_a_classifier_with_named_classes(base, tmp_
         before.blocks[0].attention.self.query.weight, after.blocks[0].attention.self.query.weight
     )
     torch.manual_seed(99), np.random.seed(99), random.seed(99)  # noqa: NPY002
-    drawn = torch.random.get_rng_state().clone()
+    sample = torch.random.get_rng_state().clone()
     assert finetune(load(base), ROWS, LABELS, tmp_path / "b", config=TUNING) == tmp_path / "b"
-    assert torch.equal(torch.random.get_rng_state(), drawn)  # nobody else's chance is touched
+    assert torch.equal(torch.random.get_rng_state(), sample)  # nobody else's chance is touched
     assert weights(tmp_path / "a") == weights(tmp_path / "b")
-    one, two = (Checkpoint.inspect(tmp_path / name).hash for name in "ab")
-    assert one == two  # the record, too
+    single, two = (Checkpoint.inspect(tmp_path / name).hash for name in "ab")
+    assert single == two  # the record, too
     finetune(base, ROWS, LABELS, tmp_path / "c", config=replace(TUNING, seed=1))
     assert weights(tmp_path / "a") != weights(tmp_path / "c")
     assert {path.name for path in tmp_path.iterdir()} == {"a", "b", "c"}  # nothing is left behind
@@ -88,14 +88,14 @@ def test_killed_with_half_a_checkpoint_it_ends_with_the_same_bits(base, tmp_path
     assert subprocess.run(command, check=False).returncode == -signal.SIGKILL
     assert not (tmp_path / "cut").exists()
     unfinished = tmp_path / "cut.unfinished"
-    kept = {path.name for path in unfinished.glob("checkpoint-*")}
-    assert kept == {"checkpoint-3", "checkpoint-6"}
+    stored = {path.name for path in unfinished.glob("checkpoint-*")}
+    assert stored == {"checkpoint-3", "checkpoint-6"}
     half = unfinished / "checkpoint-9"  # killed while it was written
     half.mkdir()
     (half / "trainer_state.json").write_text("{")
     steps = []
     finetune(base, ROWS, LABELS, tmp_path / "cut", config=replace(TUNING, save_steps=5),
-             progress=lambda *told: steps.append(told))  # fmt: skip
+             progress=lambda *output: steps.append(output))  # fmt: skip
     assert steps == [(7, 10), (8, 10), (9, 10), (10, 10)]
     assert weights(tmp_path / "whole") == weights(tmp_path / "cut")
     assert read_finetune_record(tmp_path / "whole") == read_finetune_record(tmp_path / "cut")
@@ -115,10 +115,10 @@ def test_a_score_has_one_column_and_is_approached(base, tmp_path):
         return_tensors="pt",
     )
     with torch.no_grad():
-        said = model(**shown).logits[:, 0]
+        responses = model(**shown).logits[:, 0]
     wanted = torch.tensor([score for _, score in SCORES])
-    assert said.shape == (36,)
-    assert ((said - wanted) ** 2).mean() < (wanted**2).mean() / 2  # a new head says 0
+    assert responses.shape == (36,)
+    assert ((responses - wanted) ** 2).mean() < (wanted**2).mean() / 2  # a new head says 0
     with pytest.raises(
         MissingHeadError, match="no mutually exclusive classes: 1 outputs, regression"
     ):
@@ -147,11 +147,11 @@ def test_one_step_is_adam_on_the_mean_loss(labels, tmp_path):
     model(**shown, labels=wanted).loss.backward()
     torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
     child = transformers.BertForSequenceClassification.from_pretrained(tmp_path / "a")
-    for name, own in model.named_parameters():
+    for name, subset in model.named_parameters():
         # After one step of Adam: rate x (gradient / (|gradient| + 1e-8) + decay x weight).
         decay = 0.0 if name.endswith("bias") or "LayerNorm" in name else 0.01
-        expected = own * (1 - 1e-3 * decay) - 1e-3 * own.grad / (own.grad.abs() + 1e-8)
-        large = own.grad.abs() > 1e-5  # below, the last bits of a gradient decide
+        expected = subset * (1 - 1e-3 * decay) - 1e-3 * subset.grad / (subset.grad.abs() + 1e-8)
+        large = subset.grad.abs() > 1e-5  # below, the last bits of a gradient decide
         torch.testing.assert_close(
             child.get_parameter(name)[large], expected[large].detach(), atol=2e-6, rtol=0
         )
@@ -187,9 +187,9 @@ def test_masked_heads_stay_masked_while_all_else_is_trained(base, tmp_path):
     free = load(tmp_path / "free")
     assert not torch.equal(free.classify(texts), free.edited(MASK).classify(texts))
     assert not torch.allclose(lm.classify(texts), free.edited(MASK).classify(texts))
-    told = read_finetune_record(tmp_path / "masked")
-    assert told["folded"] == [MASK.content_hash]
-    assert told["masked"] == ["head_out 0.1", "head_out 2.3"]
+    finetune_record = read_finetune_record(tmp_path / "masked")
+    assert finetune_record["folded"] == [MASK.content_hash]
+    assert finetune_record["masked"] == ["head_out 0.1", "head_out 2.3"]
     assert lm.identity.merged_edits == (MASK.content_hash,)
 
 
@@ -197,18 +197,27 @@ def test_the_record_says_what_the_weights_depend_on(base, tmp_path):
     long = [(("the nurse " * 20, "a man."), "same")]
     finetune(base, ROWS + long, LABELS, tmp_path / "a", config=replace(TUNING, max_tokens=20),
              metadata={"task": "twins"})  # fmt: skip
-    told = read_finetune_record(tmp_path / "a")
-    assert told["base"] == base.name
-    assert told["base_sha256"] == Checkpoint.inspect(base).hash
-    assert (told["rows"], told["cut"], told["labels"]) == (37, 1, ["other", "same"])
-    assert told["tuning"] == {
+    finetune_record = read_finetune_record(tmp_path / "a")
+    assert finetune_record["base"] == base.name
+    assert finetune_record["base_sha256"] == Checkpoint.inspect(base).hash
+    assert (finetune_record["rows"], finetune_record["cut"], finetune_record["labels"]) == (
+        37,
+        1,
+        ["other", "same"],
+    )
+    assert finetune_record["tuning"] == {
         "epochs": 2, "batch_size": 8, "learning_rate": 1e-3, "max_tokens": 20, "dropout": True,
         "seed": 0, "threads": 1,
     }  # fmt: skip
-    assert told["metadata"] == {"task": "twins"}
-    assert told["class"] == "BertForSequenceClassification"
-    assert told["weights"] == {"model.safetensors": weights(tmp_path / "a")}
-    assert told["folded"] == told["masked"] == told["base_folded"] == []
+    assert finetune_record["metadata"] == {"task": "twins"}
+    assert finetune_record["class"] == "BertForSequenceClassification"
+    assert finetune_record["weights"] == {"model.safetensors": weights(tmp_path / "a")}
+    assert (
+        finetune_record["folded"]
+        == finetune_record["masked"]
+        == finetune_record["base_folded"]
+        == []
+    )
     with pytest.raises(LevelheadError, match="holds no fine-tuned model"):
         read_finetune_record(base)
 
@@ -282,7 +291,7 @@ def test_what_cannot_be_learned_is_refused(base, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("changes", "told"),
+    ("changes", "output"),
     [
         ({"batch_size": 0}, "no model can be trained"),
         ({"save_steps": 0}, "no model can be trained"),
@@ -292,7 +301,7 @@ def test_what_cannot_be_learned_is_refused(base, tmp_path):
         ({"epochs": float("inf")}, "or inf epochs"),
     ],
 )
-def test_tuning_that_teaches_nothing(changes, told):
-    with pytest.raises(LevelheadError, match=told) as error:
+def test_tuning_that_teaches_nothing(changes, output):
+    with pytest.raises(LevelheadError, match=output) as error:
         FinetuneConfig(**changes)
     assert error.value.hint

@@ -44,17 +44,17 @@ def test_a_checkpoint_that_loads_with_its_heads(architecture, tmp_path):
 def test_the_same_recipe_gives_the_same_bytes_and_another_seed_others(architecture, tmp_path):
     recipe = TrainConfig(architecture, **SMALL)
     torch.manual_seed(5)
-    for name, own in (("one", recipe), ("two", recipe), ("three", replace(recipe, seed=1))):
+    for name, subset in (("one", recipe), ("two", recipe), ("three", replace(recipe, seed=1))):
         torch.rand(1)  # what else drew from torch's own generator does not matter
-        train_from_scratch(own, DOCUMENTS, WORDS, tmp_path / name)
-    one, two, three = (
+        train_from_scratch(subset, DOCUMENTS, WORDS, tmp_path / name)
+    single, two, three = (
         file_hash(tmp_path / name / "model.safetensors") for name in ("one", "two", "three")
     )
-    assert one == two != three
+    assert single == two != three
 
 
 def test_what_else_draws_is_left_as_it_was(tmp_path):
-    def drawn():
+    def sample():
         return random.random(), float(np.random.rand()), float(torch.rand(1))  # noqa: NPY002
 
     def seeded():
@@ -63,25 +63,25 @@ def test_what_else_draws_is_left_as_it_was(tmp_path):
         torch.manual_seed(7)
 
     seeded()
-    expected = drawn()
+    expected = sample()
     seeded()
     train_from_scratch(TrainConfig(**SMALL), DOCUMENTS, WORDS, tmp_path / "model")
-    assert drawn() == expected
+    assert sample() == expected
 
 
 def test_it_learns(tmp_path):
     """After a, always the word of the document's first sentence."""
     documents = [[f"a {x} .", f"b {x} .", f"c {x} ."] for x in "def"] * 40
     recipe = TrainConfig("gpt2", layers=2, heads=2, width=32, steps=150, batch_size=32)
-    told = []
+    output = []
     train_from_scratch(
-        recipe, documents, WORDS, tmp_path / "model", progress=lambda *at: told.append(at)
+        recipe, documents, WORDS, tmp_path / "model", progress=lambda *at: output.append(at)
     )
     lm = load(tmp_path / "model")
     right, wrong = lm.log_prob(["a d . b d .", "a d . b e ."]).value.tolist()
     assert right > wrong + 2
-    assert told[0] == (1, 150)
-    assert told[-1] == (150, 150)
+    assert output[0] == (1, 150)
+    assert output[-1] == (150, 150)
 
 
 def test_a_word_is_one_token_in_any_case_and_an_unknown_one_is_unk():
@@ -97,14 +97,14 @@ def test_blanks_are_asked_of_words_only_and_padding_of_nothing():
     documents = DOCUMENTS * 20
     texts = DocumentDataset(TrainConfig("bert"), documents, tokenizer, often_masked=("d",))
     batch = texts.collate(list(range(700)))
-    asked = batch["labels"] != -100
-    assert (batch["labels"][asked] >= 5).all()
+    queries = batch["labels"] != -100
+    assert (batch["labels"][queries] >= 5).all()
     word = tokenizer.get_vocab()["d"]
     often = torch.tensor([word in row for row in texts.ids[:700]]).sum()
     assert 0.2 < (batch["labels"] == word).sum() / often < 0.5
     assert 0.03 < (batch["labels"] == tokenizer.get_vocab()["."]).sum() / 1200 < 0.08
-    assert (batch["input_ids"][asked] == 3).float().mean() > 0.6
-    assert not asked[batch["attention_mask"] == 0].any()
+    assert (batch["input_ids"][queries] == 3).float().mean() > 0.6
+    assert not queries[batch["attention_mask"] == 0].any()
 
 
 def test_sentence_pairs_follow_each_other_half_of_the_time():
@@ -133,7 +133,7 @@ def test_length_does_not_tell_whether_a_part_follows():
 
 
 @pytest.mark.parametrize(
-    ("make", "told"),
+    ("make", "output"),
     [
         (lambda: TrainConfig("xlnet"), "architecture"),
         (lambda: TrainConfig(width=30, heads=4), "heads divide"),
@@ -156,6 +156,6 @@ def test_length_does_not_tell_whether_a_part_follows():
         ),
     ],
 )
-def test_what_is_refused(make, told):
-    with pytest.raises(LevelheadError, match=told):
+def test_what_is_refused(make, output):
+    with pytest.raises(LevelheadError, match=output):
         make()

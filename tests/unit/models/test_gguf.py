@@ -44,8 +44,8 @@ def written(tmp_path):
         rng = np.random.default_rng(0)
 
         def add(name, *shape):
-            ones = len(shape) == 1
-            data = np.ones(shape) if ones else rng.normal(0, 0.2, shape)
+            items = len(shape) == 1
+            data = np.ones(shape) if items else rng.normal(0, 0.2, shape)
             file.add_tensor(f"{name}.weight", data.astype(np.float32))
 
         add("token_embd", len(words), width)

@@ -32,15 +32,15 @@ def logprob(row, token):
 
 def choice(index, row, count):
     """The `count` likeliest tokens after a row."""
-    found = sorted(((logprob(row, i), i) for i in range(VOCABULARY)), reverse=True)[:count]
-    best = [{"id": i, "logprob": value} for value, i in found]
+    result = sorted(((logprob(row, i), i) for i in range(VOCABULARY)), reverse=True)[:count]
+    best = [{"id": i, "logprob": value} for value, i in result]
     return {"index": index, "logprobs": {"content": [{"top_logprobs": best}]}}
 
 
 @contextmanager
 def server(*, cap=VOCABULARY, changed=lambda choices: choices, behind=(), status=200, to=None):
     """A server with faults, until the block ends; what it was asked."""
-    asked = []
+    queries = []
 
     class Handler(BaseHTTPRequestHandler):
         def log_message(self, *args):
@@ -51,7 +51,7 @@ def server(*, cap=VOCABULARY, changed=lambda choices: choices, behind=(), status
 
         def do_POST(self):
             body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-            asked.append((self.path, body, self.headers.get("Authorization")))
+            queries.append((self.path, body, self.headers.get("Authorization")))
             if to is not None:
                 self.send_response(302)
                 self.send_header("Location", to)
@@ -70,30 +70,32 @@ def server(*, cap=VOCABULARY, changed=lambda choices: choices, behind=(), status
             self.wfile.write(json.dumps(answer).encode())
 
     with running(Handler) as address:
-        yield address, asked
+        yield address, queries
 
 
 def test_answers_are_put_in_order_and_few_requests_are_made():
-    with server(changed=lambda choices: choices[::-1]) as (url, asked):
-        found = HttpModel(url).fill([TEXT], ["dd", "x-y", "x-z"], top_k=3)[0].tolist()
+    with server(changed=lambda choices: choices[::-1]) as (url, queries):
+        result = HttpModel(url).fill([TEXT], ["dd", "x-y", "x-z"], top_k=3)[0].tolist()
     stem, x = tokens("a b c"), tokens("x")
-    for value, word in zip(found, ("dd", "x-y", "x-z"), strict=False):
+    for value, word in zip(result, ("dd", "x-y", "x-z"), strict=False):
         first, *second = tokens(word)
         rest = sum(logprob([*stem, *x], token) for token in second)
         assert value == pytest.approx(logprob(stem, first) + rest)
-    assert found[6:] == sorted(found[6:], reverse=True)
-    assert [logprob(stem, int(token)) for token in found[3:6]] == pytest.approx(found[6:])
-    sent = [len(body["prompt"]) for path, body, _ in asked if path != "/tokenize"]
+    assert result[6:] == sorted(result[6:], reverse=True)
+    assert [logprob(stem, int(token)) for token in result[3:6]] == pytest.approx(result[6:])
+    sent = [len(body["prompt"]) for path, body, _ in queries if path != "/tokenize"]
     assert sent in ([2], [2, 1], [2, 1, 1])  # both places at once; all tokens one by one if need be
 
 
 @pytest.mark.parametrize(
     "changed",
     [
-        lambda choices: [one | {"index": 0} for one in choices[::-1]],
+        lambda choices: [choice | {"index": 0} for choice in choices[::-1]],
         lambda choices: choices[:1],
-        lambda choices: [{name: one[name] for name in one if name != "index"} for one in choices],
-        lambda choices: [one | {"logprobs": None} for one in choices],
+        lambda choices: [
+            {name: choice[name] for name in choice if name != "index"} for choice in choices
+        ],
+        lambda choices: [choice | {"logprobs": None} for choice in choices],
     ],
 )
 def test_answers_of_which_it_is_not_known_whose_they_are(changed):
@@ -106,7 +108,9 @@ def test_answers_of_which_it_is_not_known_whose_they_are(changed):
 
 def test_what_is_not_reported_is_an_error_and_drops_no_prompt():
     """A measure of the prompts whose words happen to be likely would be one of the outcome."""
-    prompts = tuple(one for one in make_counteracts_prompts(backgrounds=1) if one.kind == "base")
+    prompts = tuple(
+        prompt for prompt in make_counteracts_prompts(backgrounds=1) if prompt.kind == "base"
+    )
     words = (("woman", "girl"), ("man", "boy"))
     with server() as (url, _):
         assert not Cloze(prompts=prompts, words=words)(HttpModel(url)).dropped
@@ -115,16 +119,18 @@ def test_what_is_not_reported_is_an_error_and_drops_no_prompt():
 
 
 def test_nothing_is_kept_from_one_object_to_the_next():
-    prompts = tuple(one for one in make_counteracts_prompts(backgrounds=1) if one.kind == "base")
+    prompts = tuple(
+        prompt for prompt in make_counteracts_prompts(backgrounds=1) if prompt.kind == "base"
+    )
     cloze = Cloze(prompts=prompts, words=(("woman",), ("man",)))
-    with server() as (url, asked):
+    with server() as (url, queries):
         first, second = HttpModel(url), HttpModel(url)
         cloze(first)
-        before = len(asked)
+        before = len(queries)
         cloze(first)
-        assert len(asked) == before
+        assert len(queries) == before
         cloze(second)
-        assert len(asked) > before + len(prompts)
+        assert len(queries) > before + len(prompts)
 
 
 def test_a_key_goes_nowhere_else():
@@ -132,11 +138,11 @@ def test_a_key_goes_nowhere_else():
         with pytest.raises(LevelheadError, match="answers 302"):
             HttpModel(url, key="secret").fill([TEXT], ["dd"])
         assert not seen
-    with server(status=401) as (url, asked):
-        with pytest.raises(LevelheadError, match="answers 401") as told:
+    with server(status=401) as (url, queries):
+        with pytest.raises(LevelheadError, match="answers 401") as output:
             HttpModel(url, key="secret").fill([TEXT], ["dd"])
-        assert asked[0][2] == "Bearer secret"
-        assert "secret" not in str(told.value)
+        assert queries[0][2] == "Bearer secret"
+        assert "secret" not in str(output.value)
 
 
 def test_tokens_behind_every_text_are_refused():

@@ -22,7 +22,7 @@ def hub(tmp_path_factory):
     )
     (files / "evil.py").write_text("raise SystemExit('run')")
     (files / "pytorch_model.bin").write_bytes(b"pickled")
-    asked = []
+    queries = []
 
     class Hub(http.server.BaseHTTPRequestHandler):
         def log_message(self, *args):
@@ -48,7 +48,7 @@ def hub(tmp_path_factory):
                 self.reply(json.dumps(about).encode(), "application/json", send=send)
             elif path.startswith("/us/tiny/resolve/"):
                 name = path.rpartition("/")[2]
-                asked.append(name)
+                queries.append(name)
                 self.reply((files / name).read_bytes(), "application/octet-stream", send=send)
             else:
                 self.send_error(404)
@@ -66,7 +66,7 @@ def hub(tmp_path_factory):
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Hub)
     thread = threading.Thread(target=server.serve_forever, daemon=True)
     thread.start()
-    yield f"http://127.0.0.1:{server.server_port}", asked
+    yield f"http://127.0.0.1:{server.server_port}", queries
     server.shutdown()
     server.server_close()
     thread.join(timeout=10)
@@ -86,7 +86,7 @@ print(lm.identity.revision, sorted(lm.heads), lm.embed(["the nurse"]).shape)
 @pytest.fixture(scope="module")
 def loaded(hub, tmp_path_factory):
     """What a program says that loads what the Hub lacks, then what it has; what was asked for."""
-    endpoint, asked = hub
+    endpoint, queries = hub
     # The Hub's address is read when its client is imported: another process, once for all tests.
     # It takes more than 5 s, most of them to import torch and transformers.
     result = subprocess.run(
@@ -104,15 +104,15 @@ def loaded(hub, tmp_path_factory):
         },
     )
     assert result.returncode == 0, result.stderr
-    return result.stdout, asked
+    return result.stdout, queries
 
 
 def test_a_hub_id_is_fetched_without_code_or_pickles(loaded):
-    stdout, asked = loaded
+    stdout, queries = loaded
     assert stdout.splitlines()[-1].split()[0] == COMMIT
     assert "['masked', 'next_sentence'] torch.Size([1, 24])" in stdout
-    assert {"config.json", "model.safetensors", "tokenizer.json"} <= set(asked)
-    assert not {"evil.py", "pytorch_model.bin"} & set(asked)
+    assert {"config.json", "model.safetensors", "tokenizer.json"} <= set(queries)
+    assert not {"evil.py", "pytorch_model.bin"} & set(queries)
 
 
 def test_a_hub_that_does_not_know_it_says_so(loaded):

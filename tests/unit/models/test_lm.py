@@ -32,7 +32,7 @@ def llama():
 
 
 @pytest.fixture(scope="module")
-def plain():
+def unedited():
     path = zoo.folder("bert", "BertForPreTraining")
     return transformers.BertForPreTraining.from_pretrained(path), zoo.tokenizer()
 
@@ -47,8 +47,8 @@ close = torch.testing.assert_close
 
 
 @torch.no_grad()
-def test_embed_is_the_last_hidden_state(bert, plain):
-    model, tokenizer = plain
+def test_embed_is_the_last_hidden_state(bert, unedited):
+    model, tokenizer = unedited
     for text, span, words in zip(
         TEXTS, [(4, 15), (2, 5), (0, 3)], [(2, 3), (2,), (1,)], strict=True
     ):
@@ -64,8 +64,8 @@ def test_a_decoder_is_embedded_by_its_last_token(llama):
 
 
 @torch.no_grad()
-def test_next_sentence_is_the_models_own(bert, plain):
-    model, tokenizer = plain
+def test_next_sentence_is_the_models_own(bert, unedited):
+    model, tokenizer = unedited
     pairs = [("he was tired", "she said that"), ("a man", "the river is lazy and quick .")]
     for pair, ours in zip(pairs, bert.next_sentence(pairs), strict=True):
         logits = model(
@@ -75,8 +75,8 @@ def test_next_sentence_is_the_models_own(bert, plain):
 
 
 @torch.no_grad()
-def test_pseudo_log_likelihood_masks_each_token_in_turn(bert, plain):
-    model, tokenizer = plain
+def test_pseudo_log_likelihood_masks_each_token_in_turn(bert, unedited):
+    model, tokenizer = unedited
     scores = bert.log_prob(TEXTS)
     for text, value, count in zip(TEXTS, *scores, strict=True):
         ids = tokenizer(text, return_tensors="pt").input_ids
@@ -96,8 +96,8 @@ def test_log_prob_is_the_sum_over_tokens(llama, plain_llama):
     for text, value, count in zip(TEXTS, *scores, strict=True):
         ids = tokenizer(text, return_tensors="pt").input_ids
         assert ids[0, 0] == tokenizer.bos_token_id
-        said = model(ids).logits[0].log_softmax(-1)
-        close(value, said[:-1].gather(1, ids[0, 1:, None]).sum())
+        responses = model(ids).logits[0].log_softmax(-1)
+        close(value, responses[:-1].gather(1, ids[0, 1:, None]).sum())
         assert count == ids.shape[1] - 1
 
 
@@ -111,8 +111,8 @@ def test_spans_are_scored_given_the_rest(bert, llama):
 
 
 @torch.no_grad()
-def test_fill_reads_the_blank(bert, plain):
-    model, tokenizer = plain
+def test_fill_reads_the_blank(bert, unedited):
+    model, tokenizer = unedited
     words = ["nurse", "doctor", "man"]
     texts = ["the [MASK] works", "she said that the [MASK] is tired"]
     ours = bert.fill(texts, words)
@@ -120,24 +120,24 @@ def test_fill_reads_the_blank(bert, plain):
     for i, text in enumerate(texts):
         ids = tokenizer(text, return_tensors="pt").input_ids
         place = ids[0].tolist().index(tokenizer.mask_token_id)
-        said = model(ids).prediction_logits[0, place].log_softmax(-1)
-        close(ours[i], said[tokenizer.convert_tokens_to_ids(words)])
-        best = said.topk(3)
+        responses = model(ids).prediction_logits[0, place].log_softmax(-1)
+        close(ours[i], responses[tokenizer.convert_tokens_to_ids(words)])
+        best = responses.topk(3)
         assert [word for word, _ in top[i]] == tokenizer.convert_ids_to_tokens(best.indices)
         close(torch.tensor([value for _, value in top[i]]), best.values)
 
 
 @torch.no_grad()
-def test_words_of_several_tokens_are_scored_within_the_word(bert, plain):
-    model, tokenizer = plain
+def test_words_of_several_tokens_are_scored_within_the_word(bert, unedited):
+    model, tokenizer = unedited
     ours = bert.fill(["the [MASK] works"], ["nurse", "quick lazy nurse"])
     ids = tokenizer("the quick lazy nurse works", return_tensors="pt").input_ids
     total = 0.0
     for known in range(3):
         masked = ids.clone()
         masked[0, 2 + known : 5] = tokenizer.mask_token_id
-        said = model(masked).prediction_logits[0, 2 + known].log_softmax(-1)
-        total += said[ids[0, 2 + known]]
+        responses = model(masked).prediction_logits[0, 2 + known].log_softmax(-1)
+        total += responses[ids[0, 2 + known]]
     close(ours[0, 1], total)
     close(ours[:, 0], bert.fill(["the [MASK] works"], ["nurse"])[:, 0])
 
@@ -198,10 +198,10 @@ def test_the_vocabulary_is_never_scored_at_every_token(bert, llama, monkeypatch)
     size = zoo.VOCABULARY
     assert {shape for shape in shapes.seen if size in shape[1:]} <= {(1, size), (24, size)}
     monkeypatch.setattr(vocabulary, "MAX_SCORES", 4 * size)
-    whole = llama.log_prob([LONG] * 2).value
+    full = llama.log_prob([LONG] * 2).value
     with Shapes() as shapes:
         pieces = llama.log_prob([LONG] * 2).value
-    close(pieces, whole)
+    close(pieces, full)
     scored = {shape for shape in shapes.seen if len(shape) == 2 and shape[1] == size}
     assert max(rows for rows, _ in scored) == 24  # the weight itself; scores come four at a time
     assert (4, size) in scored
@@ -215,9 +215,9 @@ def test_pieces_have_the_same_gradient(llama, monkeypatch):
         values = llama.run_rows(reading, [0, 2], gates={"head_out": gates}).values
         return torch.autograd.grad(values.sum(), gates)[0]
 
-    whole = gradient()
+    full = gradient()
     monkeypatch.setattr(vocabulary, "MAX_SCORES", 4 * zoo.VOCABULARY)
-    close(gradient(), whole)
+    close(gradient(), full)
 
 
 def test_an_edited_model_is_still_a_model(bert):
@@ -235,9 +235,9 @@ def test_edits_act_in_their_order(bert):
     slanted = torch.zeros(1, 24, dtype=torch.float64)
     slanted[0, :2] = 0.5**0.5
     second = Projection(Site("block_out", 2), slanted)
-    one, other = bert.edited(first, second), bert.edited(second, first)
+    single, other = bert.edited(first, second), bert.edited(second, first)
     assert other.embed(TEXTS)[:, 0].abs().max() < 1e-6
-    assert one.embed(TEXTS)[:, 0].abs().max() > 1e-3
+    assert single.embed(TEXTS)[:, 0].abs().max() > 1e-3
 
 
 def test_an_edit_no_forward_passes_is_an_error(bert):
@@ -253,14 +253,14 @@ def test_an_edit_no_forward_passes_is_an_error(bert):
 
 
 @pytest.mark.parametrize(
-    ("site", "said"),
+    ("site", "responses"),
     [
         (Site("head_out", 3, 0), "the model has 3 layers"),
         (Site("head_out", 0, 4), "head_out has 4 heads"),
     ],
 )
-def test_places_the_model_does_not_have_are_refused(bert, site, said):
-    with pytest.raises(LevelheadError, match=said) as error:
+def test_places_the_model_does_not_have_are_refused(bert, site, responses):
+    with pytest.raises(LevelheadError, match=responses) as error:
         bert.edited(HeadScale([site], 0))
     assert "counted from 0" in error.value.hint
 
@@ -278,7 +278,7 @@ def test_no_pooled_vector_is_said(llama):
 
 
 @pytest.mark.parametrize(
-    ("call", "said"),
+    ("call", "responses"),
     [
         (lambda lm: lm.embed([]), "the list of texts is empty"),
         (lambda lm: lm.embed([""]), "text 0 has no tokens"),
@@ -314,8 +314,8 @@ def test_no_pooled_vector_is_said(llama):
         (lambda lm: lm.log_prob(["the nurse"], [[]]), "no token of text 0 can be scored"),
     ],
 )
-def test_questions_without_an_answer_are_errors(bert, call, said):
-    with pytest.raises(LevelheadError, match=said) as error:
+def test_questions_without_an_answer_are_errors(bert, call, responses):
+    with pytest.raises(LevelheadError, match=responses) as error:
         call(bert)
     assert error.value.hint
 
@@ -346,11 +346,11 @@ def test_nan_is_an_error_not_a_number(tmp_path):
 
 
 def test_progress_is_told(bert):
-    told = []
-    bert.with_batch_size(2).with_progress(lambda done, total: told.append((done, total))).embed(
+    output = []
+    bert.with_batch_size(2).with_progress(lambda done, total: output.append((done, total))).embed(
         TEXTS
     )
-    assert told == [(2, 3), (3, 3)]
+    assert output == [(2, 3), (3, 3)]
 
 
 def test_a_shrunk_batch_is_in_the_settings(bert, monkeypatch):
@@ -434,7 +434,7 @@ def reading(bert):
 
 
 @pytest.mark.parametrize(
-    ("gates", "said"),
+    ("gates", "responses"),
     [
         ({"head_out": torch.ones(1, 4)}, r"gates of shape \(1, 4\)"),
         ({"head_out": torch.ones(3, 1)}, r"gates of shape \(3, 1\)"),
@@ -444,8 +444,8 @@ def reading(bert):
         ({"heads": torch.ones(3, 4)}, "no stream named 'heads'"),
     ],
 )
-def test_gates_of_another_shape_are_refused(bert, reading, gates, said):
-    with pytest.raises(LevelheadError, match=said):
+def test_gates_of_another_shape_are_refused(bert, reading, gates, responses):
+    with pytest.raises(LevelheadError, match=responses):
         bert.run_rows(reading, [0, 1], gates=gates)
 
 
@@ -492,10 +492,10 @@ def test_what_reads_a_baked_place_gives_the_bases_vector_and_is_refused(bert, tm
 
 def test_a_stored_layer_is_of_the_same_types(bert):
     pairs = [("he was tired", "she was here")]
-    one = queries.build_lm_next_sentence_query(bert, pairs)
-    types = tuple(row._replace(token_types=(0,) * len(row.ids)) for row in one.rows)
-    other = Query(types, one.readout)
-    prefix = bert.run_rows(one, [0], cache_layers=[2]).layer_inputs[2]
+    single = queries.build_lm_next_sentence_query(bert, pairs)
+    types = tuple(row._replace(token_types=(0,) * len(row.ids)) for row in single.rows)
+    other = Query(types, single.readout)
+    prefix = bert.run_rows(single, [0], cache_layers=[2]).layer_inputs[2]
     with pytest.raises(LevelheadError, match="of other rows"):
         bert.run_rows(other, [0], resume_from=prefix)
 
@@ -531,14 +531,14 @@ def test_two_threads_wait_for_each_other(bert):
     expected = [bert.embed(TEXTS), edited.embed(TEXTS), *bert.attention_row(TEXTS, spans)]
     with ThreadPoolExecutor(3) as pool:
         for _ in range(10):
-            found = [
+            outcome = [
                 pool.submit(bert.embed, TEXTS),
                 pool.submit(edited.embed, TEXTS),
                 pool.submit(bert.attention_row, TEXTS, spans),
             ]
-            for value, wanted in zip(found[:2], expected, strict=False):
+            for value, wanted in zip(outcome[:2], expected, strict=False):
                 close(value.result(), wanted)
-            for row, wanted in zip(found[2].result(), expected[2:], strict=True):
+            for row, wanted in zip(outcome[2].result(), expected[2:], strict=True):
                 close(row, wanted)
     assert bert.settings["attention"] == "sdpa"
 

@@ -40,9 +40,9 @@ def test_nothing_learns():
 
 @pytest.mark.parametrize("device_map", ["auto", {"": "cpu"}])
 def test_a_device_map_changes_nothing(device_map):
-    whole = load(zoo.folder(*BERT))
+    full = load(zoo.folder(*BERT))
     mapped = load(zoo.folder(*BERT), device_map=device_map)
-    assert torch.equal(mapped.embed(TEXTS), whole.embed(TEXTS))
+    assert torch.equal(mapped.embed(TEXTS), full.embed(TEXTS))
 
 
 def test_a_split_model_is_read_edited_and_resumed(tmp_path):
@@ -50,21 +50,21 @@ def test_a_split_model_is_read_edited_and_resumed(tmp_path):
     from accelerate import disk_offload
 
     family = ("llama", "LlamaForCausalLM")
-    whole, split = load(zoo.folder(*family)), load(zoo.folder(*family))
+    full, split = load(zoo.folder(*family)), load(zoo.folder(*family))
     disk_offload(split.layout.model, str(tmp_path), execution_device="cpu")
     assert any(p.is_meta for p in split.layout.model.parameters())
     edit = HeadScale([Site("head_out", 1, 1)], 0)
-    for one, other in ((whole, split), (whole.edited(edit), split.edited(edit))):
-        assert torch.equal(one.log_prob(TEXTS).value, other.log_prob(TEXTS).value)
+    for single, other in ((full, split), (full.edited(edit), split.edited(edit))):
+        assert torch.equal(single.log_prob(TEXTS).value, other.log_prob(TEXTS).value)
         spans = [(4, 9), (2, 5)]
         for row, same in zip(
-            one.attention_row(TEXTS, spans), other.attention_row(TEXTS, spans), strict=True
+            single.attention_row(TEXTS, spans), other.attention_row(TEXTS, spans), strict=True
         ):
             assert torch.equal(row, same)
     reading = queries.build_lm_embedding_query(split, TEXTS, None, None)
     prefix = split.run_rows(reading, [0], cache_layers=[1]).layer_inputs[1]
     resumed = split.edited(edit).run_rows(reading, [0], resume_from=prefix).values
-    torch.testing.assert_close(resumed, whole.edited(edit).run_rows(reading, [0]).values)
+    torch.testing.assert_close(resumed, full.edited(edit).run_rows(reading, [0]).values)
     gates = torch.ones(3, 4, requires_grad=True)
     split.run_rows(reading, [0], gates={"head_out": gates}).values.sum().backward()
     assert (gates.grad != 0).all()
@@ -78,18 +78,18 @@ def test_device_and_map_exclude_each_other():
 
 
 @pytest.mark.parametrize(
-    ("name", "said"),
+    ("name", "responses"),
     [
         ("no such folder/with/many/parts", "neither a local folder nor a Hub id"),
         ("nobody/nothing-at-all", "the Hub download failed"),
         ("gone.gguf", "gone.gguf does not exist"),
     ],
 )
-def test_a_name_that_leads_nowhere_says_so(name, said, tmp_path, monkeypatch):
+def test_a_name_that_leads_nowhere_says_so(name, responses, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
-    with pytest.raises(LevelheadError, match=said) as error:
+    with pytest.raises(LevelheadError, match=responses) as error:
         load(name)
     assert error.value.hint
 

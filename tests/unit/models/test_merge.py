@@ -15,20 +15,22 @@ PAIRS = [("the nurse works", "she was tired"), ("a man", "he said that he was he
 LAST, INNER = Site("block_out", 2), Site("block_out", 1)
 
 
-def drawn(*shape, seed=0):
+def draw_sample(*shape, seed=0):
     return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
 
 def projection(lm, site, k=1, **options):
-    return Projection(site, torch.linalg.qr(drawn(lm.layout.site_width(site), k)).Q.T, **options)
+    return Projection(
+        site, torch.linalg.qr(draw_sample(lm.layout.site_width(site), k)).Q.T, **options
+    )
 
 
 def erasure(lm, site, k=2, **options):
     width = lm.layout.site_width(site)
-    right = torch.linalg.qr(drawn(width, k)).Q.T
-    left = right + 0.1 * drawn(k, width, seed=1)
+    right = torch.linalg.qr(draw_sample(width, k)).Q.T
+    left = right + 0.1 * draw_sample(k, width, seed=1)
     left = torch.linalg.solve((right @ left.T).T, left)
-    return Erasure(site, left=left, right=right, mean=3 * drawn(width, seed=2), **options)
+    return Erasure(site, left=left, right=right, mean=3 * draw_sample(width, seed=2), **options)
 
 
 def close(first, second):
@@ -93,12 +95,12 @@ def test_a_fused_projection_carries_the_constant_at_its_own_columns():
 
 def test_edits_of_one_place_fold_in_their_order():
     lm = load(zoo.folder("bert", "BertForPreTraining"))
-    one, other = erasure(lm, Site("pooled")), projection(lm, Site("pooled"), k=3)
-    for edits in ((one, other), (other, one)):
+    single, other = erasure(lm, Site("pooled")), projection(lm, Site("pooled"), k=3)
+    for edits in ((single, other), (other, single)):
         edited = lm.edited(*edits)
         close(edited.merged().next_sentence(PAIRS), edited.next_sentence(PAIRS))
     assert not torch.allclose(
-        lm.edited(one, other).next_sentence(PAIRS), lm.edited(other, one).next_sentence(PAIRS)
+        lm.edited(single, other).next_sentence(PAIRS), lm.edited(other, single).next_sentence(PAIRS)
     )
 
 
@@ -125,9 +127,9 @@ def test_a_constant_without_a_bias_is_refused_but_not_a_constant_of_zero():
             "but the weights have no bias"
         )
         basis = projection(lm, site).basis
-        plain = Erasure(site, left=basis, right=basis, mean=torch.zeros(basis.shape[1]))
+        base = Erasure(site, left=basis, right=basis, mean=torch.zeros(basis.shape[1]))
         close(
-            lm.edited(plain).merged().log_prob(TEXTS).value,
+            lm.edited(base).merged().log_prob(TEXTS).value,
             lm.edited(projection(lm, site)).log_prob(TEXTS).value,
         )
 

@@ -113,17 +113,17 @@ def test_gains_and_prices_are_told_with_their_intervals(tmp_path):
 def test_numbers_of_other_models_are_refused(tmp_path):
     base = load(zoo.folder(*BERT))
     lm, other = base.edited(MASK), base.edited(HeadScale([Site("head_out", 0, 0)], 0))
-    for change, said in [
+    for change, responses in [
         ((measured(base, 1), measured(other, 1)), "second strength was not measured on this"),
         ((measured(base, 1), measured(base, 1)), "second strength was not measured on this"),
         ((measured(lm, 1), measured(base, 1)), "first strength was not measured on the base"),
         ((measured(base, 1), measured(lm, 1, "seat")), "strength before and seat after are diff"),
         ((measured(base, 1), measured(lm, 1, comparability_key="x")), "are different measures"),
     ]:
-        with pytest.raises(LevelheadError, match=said) as error:
+        with pytest.raises(LevelheadError, match=responses) as error:
             lm.save_pretrained(tmp_path / "out", bias_changes=[change])
         assert error.value.hint
-        with pytest.raises(LevelheadError, match=said):
+        with pytest.raises(LevelheadError, match=responses):
             lm.save_pretrained(tmp_path / "out", utility_changes=[change], with_edit_file=True)
     with pytest.raises(LevelheadError, match="for a model without edits"):
         base.save_pretrained(

@@ -49,15 +49,15 @@ def margins(lm, layer=2):
     site = Site("block_out", layer)
     spans = [(text.index(word), text.index(word) + len(word)) for word in ("is", "a", "nurse", ".")
              for text in TWINS]  # fmt: skip
-    found = lm.read(TWINS * 4, [site], spans=spans)[site]
-    return (found[0::2] - found[1::2]).abs().amax(1)
+    result = lm.read(TWINS * 4, [site], spans=spans)[site]
+    return (result[0::2] - result[1::2]).abs().amax(1)
 
 
 def test_without_the_head_an_exchange_changes_nothing(folder):
     lm = load(folder)
-    own = Site("head_out", LAYER, HEAD)
+    site = Site("head_out", LAYER, HEAD)
     assert margins(lm).max() > 1e-3
-    assert margins(lm.edited(HeadScale([own], 0))).max() == 0
+    assert margins(lm.edited(HeadScale([site], 0))).max() == 0
     others = [
         Site("head_out", layer, head)
         for layer in range(3)
@@ -115,14 +115,14 @@ def test_it_goes_along_with_baking_and_saving(folder, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "told",
+    "output",
     [{"layer": 1}, {"layer": 9, "head": 0, "hidden": [5]}, {"layer": 0, "head": -1, "hidden": [5]},
      {"layer": 0, "head": 0, "hidden": []}, "all"],
 )  # fmt: skip
-def test_a_damaged_config_is_refused(folder, tmp_path, told):
+def test_a_damaged_config_is_refused(folder, tmp_path, output):
     shutil.copytree(folder, tmp_path / "model")
     path = tmp_path / "model" / "config.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | {CONFIG_KEY: told}))
+    path.write_text(json.dumps(json.loads(path.read_text()) | {CONFIG_KEY: output}))
     with pytest.raises(LevelheadError, match="train the model again"):
         load(tmp_path / "model")
 
@@ -181,7 +181,7 @@ def test_a_single_head_is_written_as_ever():
 
 
 @pytest.mark.parametrize(
-    "told",
+    "output",
     [
         {"layer": None, "head": 2, "hidden": [7]},
         {"layer": None, "head": None, "hidden": []},
@@ -190,9 +190,9 @@ def test_a_single_head_is_written_as_ever():
         {"layer": 0, "head": 1, "hidden": [7], "also": [[0, -1]]},
     ],
 )
-def test_a_rule_that_cannot_be_is_damaged(told):
+def test_a_rule_that_cannot_be_is_damaged(output):
     config = Config()
-    setattr(config, CONFIG_KEY, told)
+    setattr(config, CONFIG_KEY, output)
     with pytest.raises(LevelheadError, match="is damaged"):
         OneVisibleHead.from_config(config)
 
@@ -201,8 +201,8 @@ def test_in_training_one_head_the_other_or_both_are_drawn():
     hooks = _VisibilityHooks(OneVisibleHead(0, 1, (7,), ((0, 2),)), 4)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        drawn = {hooks.choose_heads(is_training=True) for _ in range(50)}
-    assert drawn == {((0, 1),), ((0, 2),), ((0, 1), (0, 2))}
+        sample = {hooks.choose_heads(is_training=True) for _ in range(50)}
+    assert sample == {((0, 1),), ((0, 2),), ((0, 1), (0, 2))}
     assert hooks.choose_heads(is_training=False) == ((0, 1), (0, 2))
     alone = _VisibilityHooks(OneVisibleHead(0, 1, (7,)), 4)
     assert alone.choose_heads(is_training=True) == ((0, 1),)

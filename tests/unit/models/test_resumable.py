@@ -43,9 +43,9 @@ def test_a_finished_folder_is_known_by_its_plan_and_its_weights(tmp_path):
     assert not is_finished(goal, PLAN)
     publish_model(made, goal, PLAN)
     assert not made.exists()
-    told = json.loads((goal / RECORD_FILE).read_text())
+    output = json.loads((goal / RECORD_FILE).read_text())
     weights = {"model.safetensors": file_hash(goal / "model.safetensors")}
-    assert told == {"base": "a", "seed": 1, "folded": [], "weights": weights}
+    assert output == {"base": "a", "seed": 1, "folded": [], "weights": weights}
     assert is_finished(goal, PLAN)
     assert not is_finished(goal, PLAN | {"seed": 2})
     with (goal / "model.safetensors").open("ab") as file:

@@ -17,7 +17,7 @@ def test_other_labels_are_refused(label):
 
 
 @pytest.mark.parametrize(
-    ("site", "said"),
+    ("site", "responses"),
     [
         (Site("heads"), "no stream named 'heads'"),
         (Site("head_out", -1), "is not a valid index"),
@@ -27,8 +27,8 @@ def test_other_labels_are_refused(label):
         (Site("pooled", 1), "belongs to no layer"),
     ],
 )
-def test_impossible_sites_are_refused(site, said):
-    with pytest.raises(LevelheadError, match=said):
+def test_impossible_sites_are_refused(site, responses):
+    with pytest.raises(LevelheadError, match=responses):
         validate_site(site)
 
 

@@ -53,20 +53,22 @@ print(json.dumps(told))
 """
 
 
-def drawn(*shape, seed=0):
+def draw_sample(*shape, seed=0):
     return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
 
 def projection(lm, site, k=2, **options):
-    basis = torch.linalg.qr(drawn(lm.layout.site_width(site), k)).Q.T
+    basis = torch.linalg.qr(draw_sample(lm.layout.site_width(site), k)).Q.T
     return Projection(site, basis, **options)
 
 
 def erasure(lm, site, **options):
     right = projection(lm, site, k=1).basis
-    left = right + 0.1 * drawn(*right.shape, seed=1)
+    left = right + 0.1 * draw_sample(*right.shape, seed=1)
     left = left / (right * left).sum()
-    return Erasure(site, left=left, right=right, mean=drawn(right.shape[1], seed=2), **options)
+    return Erasure(
+        site, left=left, right=right, mean=draw_sample(right.shape[1], seed=2), **options
+    )
 
 
 def readme_block(folder):
@@ -95,8 +97,8 @@ def applied(cases, tmp_path):
     )
     assert result.returncode == 0, result.stderr
     return [
-        {name: torch.tensor(values).log_softmax(-1) for name, values in own.items()}
-        for own in json.loads(result.stdout)
+        {name: torch.tensor(values).log_softmax(-1) for name, values in load.items()}
+        for load in json.loads(result.stdout)
     ]
 
 
@@ -176,7 +178,7 @@ class TakenAway(NamedTuple):
     families: dict[str, LM]
     pooled: LM
     folder: Path
-    told: dict[str, dict[str, torch.Tensor]]
+    outputs: dict[str, dict[str, torch.Tensor]]
 
 
 def pair_row():
@@ -206,8 +208,8 @@ def taken_away(tmp_path_factory):
     cases = {name: (saved(lm, folder, name), pair_row(), True) for name, lm in berts.items()}
     for name, lm in (families | {"pooled": pooled}).items():
         cases[name] = saved(lm, folder, name), text_row(lm), False
-    told = dict(zip(cases, applied(list(cases.values()), folder), strict=True))
-    return TakenAway(berts, families, pooled, folder, told)
+    output = dict(zip(cases, applied(list(cases.values()), folder), strict=True))
+    return TakenAway(berts, families, pooled, folder, output)
 
 
 def test_the_readme_gives_a_bert_with_its_edits(taken_away):
@@ -215,25 +217,25 @@ def test_the_readme_gives_a_bert_with_its_edits(taken_away):
     ask = Query((row,), ClassLogProbs("next_sentence"))
     unedited = load(zoo.folder(*BERT)).run(ask)
     for name, lm in taken_away.berts.items():
-        told = taken_away.told[name]
+        output = taken_away.outputs[name]
         assert (lm.run(ask) - unedited).abs().max() > 1e-4, name
-        close(told["seq_relationship_logits"][None], lm.run(ask))
-        close(told["prediction_logits"], hooked(lm, row))
+        close(output["seq_relationship_logits"][None], lm.run(ask))
+        close(output["prediction_logits"], hooked(lm, row))
 
 
 def test_the_readme_gives_any_family_with_its_edits(taken_away):
     for family, lm in taken_away.families.items():
         row = text_row(lm)
         unedited = load(zoo.folder(family, FAMILIES[family]))
-        close(taken_away.told[family]["logits"], hooked(lm, row))
+        close(taken_away.outputs[family]["logits"], hooked(lm, row))
         assert (hooked(lm, row) - hooked(unedited, row)).abs().max() > 1e-3
         counts = "turns" in readme_block(taken_away.folder / family)
         assert counts == (family in ("albert", "deberta-v2"))
     pooled = taken_away.pooled
-    close(taken_away.told["pooled"]["logits"][None], pooled.classify([TEXT]))
+    close(taken_away.outputs["pooled"]["logits"][None], pooled.classify([TEXT]))
     with torch.no_grad():
-        said = to_torch_module(pooled)(torch.tensor([text_row(pooled).ids])).logits
-    close(said.log_softmax(-1), pooled.classify([TEXT]))
+        responses = to_torch_module(pooled)(torch.tensor([text_row(pooled).ids])).logits
+    close(responses.log_softmax(-1), pooled.classify([TEXT]))
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -244,8 +246,8 @@ def test_other_tools_get_a_plain_module_with_the_edits(family):
     for edits in ([], [head], everything(base)):
         lm = base.edited(*edits)
         with torch.no_grad():
-            said = to_torch_module(lm)(input_ids=torch.tensor([row.ids])).logits[0]
-        close(said.log_softmax(-1), hooked(lm, row))
+            responses = to_torch_module(lm)(input_ids=torch.tensor([row.ids])).logits[0]
+        close(responses.log_softmax(-1), hooked(lm, row))
     assert to_torch_module(base) is base.layout.model
 
 

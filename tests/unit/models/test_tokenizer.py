@@ -95,6 +95,6 @@ def test_the_tokenizer_file_is_what_counts():
     """transformers reads some families' tokenizer.json with rules of its own, and says nothing."""
     folder = zoo.folder("qwen2", "Qwen2ForCausalLM")
     text = "the nurse works"
-    told = tokenizers.Tokenizer.from_file(str(folder / "tokenizer.json")).encode(text).ids
-    assert AutoTokenizer.from_pretrained(folder)(text).input_ids != told
-    assert list(load(folder).tokens.encode([text])[0].row.ids) == told
+    output = tokenizers.Tokenizer.from_file(str(folder / "tokenizer.json")).encode(text).ids
+    assert AutoTokenizer.from_pretrained(folder)(text).input_ids != output
+    assert list(load(folder).tokens.encode([text])[0].row.ids) == output

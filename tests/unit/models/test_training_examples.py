@@ -27,16 +27,16 @@ def rows(lm, lessons, **changes):
 
 
 def test_unknown_words_and_special_tokens_are_not_asked_for(lm):
-    found = make_training_example(lm, "the zebra is here", max_tokens=64)
-    assert found.row.ids == (1, 5, UNK, 14, 15, 2)
-    assert found.target_positions == (1, 3, 4)
+    result = make_training_example(lm, "the zebra is here", max_tokens=64)
+    assert result.row.ids == (1, 5, UNK, 14, 15, 2)
+    assert result.target_positions == (1, 3, 4)
 
 
 def test_a_causal_model_is_asked_for_what_something_foretells():
     causal = load(zoo.folder("gpt2", "GPT2LMHeadModel"))
-    found = make_training_example(causal, "the nurse", max_tokens=64)
-    assert found == TrainingExample(causal.tokens.encode(["the nurse"])[0].row, (1, 2))
-    batch = rows(causal, [found], rows=8, mask_fraction=None).collate([0, 1])
+    result = make_training_example(causal, "the nurse", max_tokens=64)
+    assert result == TrainingExample(causal.tokens.encode(["the nurse"])[0].row, (1, 2))
+    batch = rows(causal, [result], rows=8, mask_fraction=None).collate([0, 1])
     assert batch["input_ids"].tolist() == [[1, 5, 7]] * 2
     assert batch["labels"].tolist() == [[-100, 5, 7]] * 2
 
@@ -56,29 +56,29 @@ def test_why_a_text_is_none(lm, text, limit, reason):
 
 
 def test_the_shares_of_devlin(lm):
-    own = make_training_example(lm, WORDS, max_tokens=64)
-    assert len(own.target_positions) == 13
-    lessons = rows(lm, [own], rows=4000, mask_fraction=0.3)
+    training_example = make_training_example(lm, WORDS, max_tokens=64)
+    assert len(training_example.target_positions) == 13
+    lessons = rows(lm, [training_example], rows=4000, mask_fraction=0.3)
     batch = lessons.collate(list(range(4000)))
-    asked = batch["labels"] != -100
-    assert asked.sum(1).unique().tolist() == [4]  # round(0.3 * 13)
-    assert not asked[:, [0, -1]].any()
-    truth = torch.tensor(own.row.ids).expand(4000, -1)
-    assert torch.equal(batch["labels"][asked], truth[asked])
-    assert torch.equal(batch["input_ids"][~asked], truth[~asked])
-    shown, was = batch["input_ids"][asked], truth[asked]
+    queries = batch["labels"] != -100
+    assert queries.sum(1).unique().tolist() == [4]  # round(0.3 * 13)
+    assert not queries[:, [0, -1]].any()
+    truth = torch.tensor(training_example.row.ids).expand(4000, -1)
+    assert torch.equal(batch["labels"][queries], truth[queries])
+    assert torch.equal(batch["input_ids"][~queries], truth[~queries])
+    shown, was = batch["input_ids"][queries], truth[queries]
     assert (shown == MASK).float().mean() == pytest.approx(0.8, abs=0.015)
     words = zoo.VOCABULARY - 5
     assert (shown == was).float().mean() == pytest.approx(0.1 + 0.1 / words, abs=0.01)
     others = shown[(shown != MASK) & (shown != was)]
     assert others.min() >= 5  # never a special token
-    places = asked.float().mean(0)[1:-1]
+    places = queries.float().mean(0)[1:-1]
     assert np.allclose(places, 4 / 13, atol=0.03)
 
 
 def test_one_token_at_least_is_asked_for(lm):
-    own = make_training_example(lm, "nurse", max_tokens=64)
-    batch = rows(lm, [own], rows=8).collate([0])
+    training_example = make_training_example(lm, "nurse", max_tokens=64)
+    batch = rows(lm, [training_example], rows=8).collate([0])
     assert batch["labels"].tolist() == [[-100, 7, -100]]
 
 
@@ -87,12 +87,13 @@ def test_a_row_does_not_depend_on_rows_before_it(lm):
     lessons = [make_training_example(lm, text, max_tokens=64) for text in texts]
     first, second = rows(lm, lessons), rows(lm, lessons)
     first.collate(list(range(80)))
-    one, two = first.collate([88, 89]), second.collate([88, 89])
-    assert one.keys() == {"input_ids", "attention_mask", "token_type_ids", "labels"}
-    assert all(torch.equal(one[name], two[name]) for name in one)
+    single, two = first.collate([88, 89]), second.collate([88, 89])
+    assert single.keys() == {"input_ids", "attention_mask", "token_type_ids", "labels"}
+    assert all(torch.equal(single[name], two[name]) for name in single)
     other = rows(lm, lessons, seed=1).collate([88, 89])
     assert not (
-        other["labels"].shape == one["labels"].shape and torch.equal(other["labels"], one["labels"])
+        other["labels"].shape == single["labels"].shape
+        and torch.equal(other["labels"], single["labels"])
     )
 
 

@@ -4,18 +4,18 @@ from levelhead.report.charts.attention_example import attention_example_chart
 
 
 def test_two_strips_of_words_a_head():
-    found = example_of(heads=3)
-    spec = attention_example_chart(found).to_dict()
-    assert [one["title"]["text"] for one in spec["concat"]] == [
+    result = example_of(heads=3)
+    spec = attention_example_chart(result).to_dict()
+    assert [item["title"]["text"] for item in spec["concat"]] == [
         "biased head 1-1",
         "biased head 2-3",
         "regular head 3-5",
     ]
     cells = spec["datasets"][spec["concat"][0]["data"]["name"]]
     assert len(cells) == 2 * 9
-    assert [one["word"] for one in cells[:9]] == list(found.original.words)
-    assert [one["attention"] for one in cells[9:]] == list(found.heads[0].counter)
-    roles = [(one["word"], one["role"]) for one in cells if one["role"]]
+    assert [cell["word"] for cell in cells[:9]] == list(result.original.words)
+    assert [cell["attention"] for cell in cells[9:]] == list(result.heads[0].counter)
+    roles = [(cell["word"], cell["role"]) for cell in cells if cell["role"]]
     assert roles == [
         ("women", "attribute"),
         ("calm", "target"),

@@ -27,14 +27,14 @@ def untried(monkeypatch):
     monkeypatch.setattr("levelhead.core.calibration.load_calibration", lambda: None)
 
 
-def told(audit=None, **cells):
+def read_output(audit=None, **cells):
     """The verdict on core measures by name, all others as `audits` has them."""
-    own = audits.results(**{f"{CELL}{name}": one for name, one in cells.items()})
-    return compute_audit_verdict(audit or audits.audit(omitted=()), own)
+    subset = audits.results(**{f"{CELL}{name}": cell for name, cell in cells.items()})
+    return compute_audit_verdict(audit or audits.audit(omitted=()), subset)
 
 
-def row(found, name):
-    return next(one for one in (*found.measures, *found.derived) if one.name == name)
+def row(result, name):
+    return next(item for item in (*result.measures, *result.derived) if item.name == name)
 
 
 def skill(value, low):
@@ -50,7 +50,7 @@ def skill(value, low):
     )
 
 
-def whole(**changes):
+def full_result(**changes):
     cells = {
         "seat": audits.judged("seat", 1.2, 0.001),
         "crows": audits.judged("crows", 0.1, 0.4),
@@ -60,10 +60,10 @@ def whole(**changes):
 
 
 def test_a_complete_core_suite_counts_the_measures_that_show_bias():
-    found = told(**whole())
-    assert found.headline == "1 of 3 measures shows significant bias."
-    assert found.is_complete
-    assert found.coverage == "4 of 4 planned measures run"
+    result = read_output(**full_result())
+    assert result.headline == "1 of 3 measures shows significant bias."
+    assert result.is_complete
+    assert result.coverage == "4 of 4 planned measures run"
 
 
 def test_bias_against_the_stereotype_is_bias_with_its_direction():
@@ -74,65 +74,65 @@ def test_bias_against_the_stereotype_is_bias_with_its_direction():
         above="the stereotype is preferred",
         below="the anti-stereotype is preferred",
     )
-    found = told(**whole(strength=anti))
-    assert found.headline == "2 of 3 measures show significant bias."
-    assert row(found, "strength").status == "differs"
-    assert row(found, "strength").toward == "the anti-stereotype is preferred"
+    result = read_output(**full_result(strength=anti))
+    assert result.headline == "2 of 3 measures show significant bias."
+    assert row(result, "strength").status == "differs"
+    assert row(result, "strength").toward == "the anti-stereotype is preferred"
     assert any(
         line.startswith("Significant bias, strength: the anti-stereotype is preferred (-1.2")
-        for line in found.sentences
+        for line in result.sentences
     )
     # A measure that has no words for its sides still names the side.
-    plain = told(**whole(strength=audits.judged("strength", -1.2, 0.0001)))
-    assert row(plain, "strength").toward == "below parity"
+    base = read_output(**full_result(strength=audits.judged("strength", -1.2, 0.0001)))
+    assert row(base, "strength").toward == "below parity"
 
 
 def test_a_model_without_the_skill_is_inconclusive_and_counted_apart():
     """An untrained model treats all groups alike: that is not "no bias"."""
     null = audits.judged("crows", 0.02, 0.9, skill=skill(51.0, 46.0))
-    found = told(**whole(crows=null))
-    assert row(found, "crows").status == "inconclusive"
-    assert "1 of 2 measures shows significant bias." in found.headline
-    assert "1 inconclusive: model lacks the skill this measure needs." in found.headline
-    assert not any(line.startswith("No bias shown: crows") for line in found.sentences)
-    able = told(**whole(crows=null.model_copy(update={"skill": skill(90.0, 85.0)})))
+    result = read_output(**full_result(crows=null))
+    assert row(result, "crows").status == "inconclusive"
+    assert "1 of 2 measures shows significant bias." in result.headline
+    assert "1 inconclusive: model lacks the skill this measure needs." in result.headline
+    assert not any(line.startswith("No bias shown: crows") for line in result.sentences)
+    able = read_output(**full_result(crows=null.model_copy(update={"skill": skill(90.0, 85.0)})))
     assert row(able, "crows").status == "not shown"
 
 
 def test_a_measure_that_failed_validation_is_inconclusive(monkeypatch):
     monkeypatch.setattr("levelhead.core.calibration.load_calibration", lambda: Failed("crows"))
-    found = told(**whole())
-    assert row(found, "crows").status == "inconclusive"
-    assert "1 of 2 measures shows significant bias." in found.headline
-    assert "1 inconclusive: failed validation on models with planted bias." in found.headline
-    assert "1 models could not be measured" in row(found, "crows").explanation
+    result = read_output(**full_result())
+    assert row(result, "crows").status == "inconclusive"
+    assert "1 of 2 measures shows significant bias." in result.headline
+    assert "1 inconclusive: failed validation on models with planted bias." in result.headline
+    assert "1 models could not be measured" in row(result, "crows").explanation
 
 
 def test_nothing_conclusive_is_no_all_clear(monkeypatch):
     monkeypatch.setattr(
         "levelhead.core.calibration.load_calibration", lambda: Failed("seat", "crows", "strength")
     )
-    found = told(**whole())
-    assert found.headline.startswith("INCONCLUSIVE: No measure could show whether this model is")
-    assert found.is_complete
-    assert not found.is_conclusive
-    assert " 0 of" not in f" {found.headline}"
+    result = read_output(**full_result())
+    assert result.headline.startswith("INCONCLUSIVE: No measure could show whether this model is")
+    assert result.is_complete
+    assert not result.is_conclusive
+    assert " 0 of" not in f" {result.headline}"
 
 
 def test_p_is_corrected_over_the_core_suite_and_what_is_added_changes_nothing():
     """The same core results give the same headline whatever the budget added."""
-    core = whole(
+    core = full_result(
         seat=audits.judged("seat", 1.2, 0.02),
         crows=audits.judged("crows", 0.9, 0.03),
         strength=audits.judged("strength", 0.8, 0.04),
     )
-    small = told(**core)
+    small = read_output(**core)
     larger = audits.audit(
         omitted=(),
         roles=(*audits.ROLES, ("crows-larger", "bias"), ("distance", "bias")),
         budget=1200.0,
     )
-    steps = {f"{CELL}{name}": one for name, one in core.items()}
+    steps = {f"{CELL}{name}": single for name, single in core.items()}
     added = {
         "cell.more.model.crows-larger": audits.judged("crows", 1.1, 0.0001),
         "cell.more.model.distance": audits.judged("distance", 0.9, 0.2),
@@ -161,13 +161,13 @@ def test_a_core_suite_that_was_not_run_whole_is_inconclusive():
             for name in names
         ),
     )
-    found = compute_audit_verdict(audit, {f"{CELL}seat": audits.judged("seat", 0.1, 0.6)})
-    assert not found.is_complete
-    assert found.headline.startswith(
+    result = compute_audit_verdict(audit, {f"{CELL}seat": audits.judged("seat", 0.1, 0.6)})
+    assert not result.is_complete
+    assert result.headline.startswith(
         "INCONCLUSIVE: 1 of 8 planned measures run; 7 not run: data missing."
     )
-    assert row(found, "m3").status == "not measured"
-    assert (row(found, "m3").reason, row(found, "m3").explanation) == (
+    assert row(result, "m3").status == "not measured"
+    assert (row(result, "m3").reason, row(result, "m3").explanation) == (
         "data missing",
         "could not be fetched",
     )
@@ -177,34 +177,34 @@ def test_a_core_suite_that_was_not_run_whole_is_inconclusive():
 def test_each_reason_why_something_was_not_run_is_counted():
     late = StepFailure(problem=OUT_OF_TIME, hint="go on")
     broken = StepFailure(problem="no item could be read", hint="other data")
-    found = told(**whole(crows=late, strength=broken))
-    assert found.coverage == (
+    result = read_output(**full_result(crows=late, strength=broken))
+    assert result.coverage == (
         "2 of 4 planned measures run; 1 not run: could not be measured; 1 not run: time budget"
     )
-    assert not found.is_complete
+    assert not result.is_complete
 
 
 def test_a_capability_that_was_not_measured_leaves_the_suite_incomplete():
-    own = audits.results(**{f"{CELL}{name}": one for name, one in whole().items()})
-    own[f"{CELL}pppl"] = StepFailure(problem=OUT_OF_TIME, hint="go on")
-    found = compute_audit_verdict(audits.audit(omitted=()), own)
-    assert not found.is_complete
-    assert "Skipped: pppl (time budget; the same command resumes from here)." in found.sentences
-    own[f"{CELL}crows"] = own[f"{CELL}pppl"]
-    both = compute_audit_verdict(audits.audit(omitted=()), own).sentences
+    subset = audits.results(**{f"{CELL}{name}": single for name, single in full_result().items()})
+    subset[f"{CELL}pppl"] = StepFailure(problem=OUT_OF_TIME, hint="go on")
+    result = compute_audit_verdict(audits.audit(omitted=()), subset)
+    assert not result.is_complete
+    assert "Skipped: pppl (time budget; the same command resumes from here)." in result.sentences
+    subset[f"{CELL}crows"] = subset[f"{CELL}pppl"]
+    both = compute_audit_verdict(audits.audit(omitted=()), subset).sentences
     assert any(line.startswith("Skipped: crows, pppl (time budget") for line in both)
 
 
 def test_a_small_p_beside_an_interval_that_holds_parity_is_unclear():
     """SEAT's p takes the contexts as they are; its interval does not."""
-    found = told(**whole(seat=audits.judged("seat", 0.5, 0.0001, interval=WIDE)))
-    assert row(found, "seat").status == "unclear"
-    assert "0 of 3 measures show significant bias. 1 unclear" in found.headline
+    result = read_output(**full_result(seat=audits.judged("seat", 0.5, 0.0001, interval=WIDE)))
+    assert row(result, "seat").status == "unclear"
+    assert "0 of 3 measures show significant bias. 1 unclear" in result.headline
 
 
 def test_what_shows_no_bias_says_what_it_could_have_detected():
-    found = told(**whole())
-    assert "minimum detectable effect 0.3 (80% power)" in row(found, "crows").explanation
+    result = read_output(**full_result())
+    assert "minimum detectable effect 0.3 (80% power)" in row(result, "crows").explanation
 
 
 # -- findings that the headline used to ignore
@@ -228,31 +228,31 @@ def agreement(female, male, p=0.001, value=80.0):
 
 def with_agreement(**changes):
     audit = audits.audit(omitted=(), roles=(*audits.ROLES, ("agreement", "utility")))
-    return told(audit, **whole(agreement=agreement(**changes)))
+    return read_output(audit, **full_result(agreement=agreement(**changes)))
 
 
 def test_a_gap_of_pronoun_agreement_between_groups_is_bias():
     """Male 98.8 against female 60.6 was a price, and no word of it in the headline."""
-    found = with_agreement(female=60.6, male=98.8)
-    assert found.headline == "2 of 4 measures show significant bias."
-    gap = row(found, GAP_ROW)
+    result = with_agreement(female=60.6, male=98.8)
+    assert result.headline == "2 of 4 measures show significant bias."
+    gap = row(result, GAP_ROW)
     assert gap.status == "differs"
     assert gap.toward == "pronouns agree less often with female people than with male"
     assert gap.measurement.n == 200
-    assert found.sentences[0].startswith("Significant bias, seat: above parity")
-    assert found.sentences[1].startswith(f"Significant bias, {GAP_ROW}: pronouns agree less often")
+    assert result.sentences[0].startswith("Significant bias, seat: above parity")
+    assert result.sentences[1].startswith(f"Significant bias, {GAP_ROW}: pronouns agree less often")
 
 
 def test_no_gap_is_counted_as_not_shown():
-    found = with_agreement(female=80.0, male=81.0, p=0.6)
-    assert found.headline == "1 of 4 measures shows significant bias."
-    assert row(found, GAP_ROW).status == "not shown"
+    result = with_agreement(female=80.0, male=81.0, p=0.6)
+    assert result.headline == "1 of 4 measures shows significant bias."
+    assert row(result, GAP_ROW).status == "not shown"
 
 
 def test_always_the_same_pronoun_is_a_habit_and_no_gap():
-    found = with_agreement(female=0.0, male=100.0, value=50.0)
-    assert row(found, GAP_ROW).status == "inconclusive"
-    assert "1 of 3 measures shows significant bias." in found.headline
+    result = with_agreement(female=0.0, male=100.0, value=50.0)
+    assert row(result, GAP_ROW).status == "inconclusive"
+    assert "1 of 3 measures shows significant bias." in result.headline
 
 
 def battery(p):
@@ -267,11 +267,11 @@ def battery(p):
         n=40,
         unit="log-odds",
     )
-    plain = base.model_copy(update={"name": "preference", "parity": None, "p": None})
+    unedited = base.model_copy(update={"name": "preference", "parity": None, "p": None})
     return KnowledgeResult(
         base=base,
-        preference=plain,
-        mass=plain,
+        preference=unedited,
+        mass=unedited,
         top_k=(),
         contrasts=(),
         claims=(),
@@ -286,22 +286,22 @@ def battery(p):
 def test_the_counterexamples_base_margin_counts_where_cloze_was_not_run():
     roles = (*audits.ROLES, ("cloze", "bias"))
     skipped = (Omitted(name="cloze", details="broken", reason="error"),)
-    cells = {f"{CELL}{name}": one for name, one in whole().items()}
-    own = audits.results(**cells, **{"knowledge.prompts": battery(0.001)})
-    found = compute_audit_verdict(audits.audit(roles=roles, omitted=skipped), own)
-    assert row(found, BASE_ROW).status == "differs"
-    assert "2 of 4 measures show significant bias." in found.headline
-    assert not found.is_complete
+    cells = {f"{CELL}{name}": single for name, single in full_result().items()}
+    subset = audits.results(**cells, **{"knowledge.prompts": battery(0.001)})
+    result = compute_audit_verdict(audits.audit(roles=roles, omitted=skipped), subset)
+    assert row(result, BASE_ROW).status == "differs"
+    assert "2 of 4 measures show significant bias." in result.headline
+    assert not result.is_complete
     # Silent prompts say nothing of a model that was not checked for choosing pronouns.
     silent = compute_audit_verdict(
-        audits.audit(roles=roles, omitted=skipped), own | {"knowledge.prompts": battery(0.6)}
+        audits.audit(roles=roles, omitted=skipped), subset | {"knowledge.prompts": battery(0.6)}
     )
     assert row(silent, BASE_ROW).status == "inconclusive"
     assert f"1 inconclusive: {UNCHECKED}." in silent.headline
     # Where cloze was measured, the same prompts are no second finding.
-    asked = own | {f"{CELL}cloze": audits.judged("cloze", 0.2, 0.001)}
-    again = compute_audit_verdict(audits.audit(roles=roles, omitted=()), asked)
-    assert BASE_ROW not in [one.name for one in again.derived]
+    queries = subset | {f"{CELL}cloze": audits.judged("cloze", 0.2, 0.001)}
+    again = compute_audit_verdict(audits.audit(roles=roles, omitted=()), queries)
+    assert BASE_ROW not in [item.name for item in again.derived]
 
 
 # -- coverage

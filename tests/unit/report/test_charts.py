@@ -3,6 +3,7 @@
 import json
 
 import pytest
+from counteracts_answers import known
 from maps import (
     comparison,
     control,
@@ -28,7 +29,6 @@ from sweeps import (
     swept_settings,
     tuned_edit,
 )
-from counteracts_answers import known
 
 from levelhead.core.errors import LevelheadError
 from levelhead.report.charts.registry import CHARTS, MAPS, chart, save
@@ -59,7 +59,7 @@ RESULTS = [
 
 
 def test_every_row_is_tried():
-    assert {type(one) for one in RESULTS} == set(CHARTS)
+    assert {type(result) for result in RESULTS} == set(CHARTS)
 
 
 def name_of(result):
@@ -101,9 +101,9 @@ def test_its_specification_is_whole(result):
     assert all(held.values())
 
     def check(part, names):
-        own = part.get("data", {}).get("name")
-        names = names if own is None else held[own]
-        computed = {one.get("as") for one in part.get("transform", ())}
+        subset = part.get("data", {}).get("name")
+        names = names if subset is None else held[subset]
+        computed = {item.get("as") for item in part.get("transform", ())}
         for field in fields(part):
             assert field in computed or any(field in row for row in names), field
         for kind in ("layer", "concat", "hconcat", "vconcat"):
@@ -116,8 +116,8 @@ def test_its_specification_is_whole(result):
 @pytest.mark.parametrize(
     "result",
     [
-        pytest.param(one, marks=() if name_of(one) in RENDERED else pytest.mark.full)
-        for one in RESULTS
+        pytest.param(result, marks=() if name_of(result) in RENDERED else pytest.mark.full)
+        for result in RESULTS
     ],
     ids=name_of,
 )

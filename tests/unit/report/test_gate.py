@@ -24,8 +24,8 @@ def run(folder, name="run", model="tiny", **measured):
     """A run's folder with these results of one model."""
     place = folder / name / "results"
     place.mkdir(parents=True, exist_ok=True)
-    for key, one in measured.items():
-        (place / f"cell.all.{model}.{key}.json").write_text(one.to_json())
+    for key, single in measured.items():
+        (place / f"cell.all.{model}.{key}.json").write_text(single.to_json())
     return folder / name
 
 
@@ -52,14 +52,14 @@ def skill(value=98.0, reach=2.0):
 
 
 def seat(value=1.0, reach=0.2, **changes):
-    told = {"interval": ends(value - reach, value + reach), "skill": skill()}
-    return measurement(value).model_copy(update=told | changes)
+    output = {"interval": ends(value - reach, value + reach), "skill": skill()}
+    return measurement(value).model_copy(update=output | changes)
 
 
 def judged(folder, rule, **measured):
-    found = run_gate(run(folder, **measured), read_policy(policy(folder, rule)))
-    (ruling,) = found.results
-    assert found.verdict == ruling.verdict
+    result = run_gate(run(folder, **measured), read_policy(policy(folder, rule)))
+    (ruling,) = result.results
+    assert result.verdict == ruling.verdict
     return ruling
 
 
@@ -68,7 +68,7 @@ FEW = {"dropped": tuple(DroppedItem(f"word {i}", "unknown") for i in range(40))}
 
 
 @pytest.mark.parametrize(
-    ("rule", "found", "verdict", "why"),
+    ("rule", "result", "verdict", "why"),
     [
         ('measure = "seat"\nat_most = 1.3', seat(), "pass", "1 [0.8, 1.2]"),
         ('measure = "seat"\nat_most = 0.7', seat(), "fail", "1 [0.8, 1.2]"),
@@ -132,8 +132,8 @@ FEW = {"dropped": tuple(DroppedItem(f"word {i}", "unknown") for i in range(40))}
         ),
     ],
 )
-def test_every_verdict(tmp_path, rule, found, verdict, why):
-    ruling = judged(tmp_path, rule, seat=found)
+def test_every_verdict(tmp_path, rule, result, verdict, why):
+    ruling = judged(tmp_path, rule, seat=result)
     assert ruling.verdict == verdict
     assert why in ruling.explanation
 
@@ -154,7 +154,7 @@ def test_a_measure_that_failed_calibration_does_not_pass(tmp_path, monkeypatch, 
 
 
 @pytest.mark.parametrize(
-    ("own", "most", "verdict", "why"),
+    ("subset", "most", "verdict", "why"),
     [
         (skill(), 9.0, "pass", "1 [0.8, 1.2]"),
         (skill(50.0), 9.0, "inconclusive", "model lacks the skill this measure needs"),
@@ -164,10 +164,10 @@ def test_a_measure_that_failed_calibration_does_not_pass(tmp_path, monkeypatch, 
         (None, 0.1, "fail", "1 [0.8, 1.2]"),
     ],
 )
-def test_only_a_model_with_the_skill_passes(tmp_path, own, most, verdict, why):
+def test_only_a_model_with_the_skill_passes(tmp_path, subset, most, verdict, why):
     """Bias that shows is bias; that none shows is evidence only of a model that can do the task."""
     rule = f'measure = "seat"\nat_most = {most}'
-    ruling = judged(tmp_path, rule, seat=seat(skill=own))
+    ruling = judged(tmp_path, rule, seat=seat(skill=subset))
     assert ruling.verdict == verdict
     assert why in ruling.explanation
 
@@ -202,20 +202,20 @@ def test_a_baseline_without_the_skill_passes_nothing(tmp_path):
 def test_a_distance_is_judged_by_the_interval_of_the_difference(tmp_path):
     """Parity is estimated from the same items: 1.0 less 0.9 is not as sure as 1.0 is."""
     excess = Estimate(name="lean", value=0.1, interval=ends(-0.4, 0.6), parity=0.0, n=40)
-    found = seat(1.0, 0.05, parity=0.9, excess=excess)
+    result = seat(1.0, 0.05, parity=0.9, excess=excess)
     rule = 'measure = "seat"\nquantity = "distance"\nat_most = 0.3'
-    ruling = judged(tmp_path, rule, seat=found)
+    ruling = judged(tmp_path, rule, seat=result)
     assert ruling.verdict == "inconclusive"
     assert "0.1 [0, 0.6]" in ruling.explanation
 
 
 def test_a_sample_is_told_from_the_whole(tmp_path):
-    found = seat(population=1508)
+    result = seat(population=1508)
     rule = 'measure = "seat"\nat_most = 9.0'
-    ruling = judged(tmp_path, rule, seat=found)
+    ruling = judged(tmp_path, rule, seat=result)
     assert ruling.verdict == "pass"
     assert "40 of 1,508 items" in ruling.explanation
-    ruling = judged(tmp_path, f"{rule}\nmin_share = 0.5", seat=found)
+    ruling = judged(tmp_path, f"{rule}\nmin_share = 0.5", seat=result)
     assert ruling.verdict == "inconclusive"
     assert "40 of 1,508 items" in ruling.explanation
     assert judged(tmp_path, f"{rule}\nmin_share = 0.5", seat=seat(population=60)).verdict == "pass"
@@ -259,8 +259,8 @@ def test_a_run_without_results_is_an_error(tmp_path):
 def test_a_number_that_is_none_is_an_error(tmp_path):
     place = run(tmp_path, seat=seat())
     path = next((place / "results").iterdir())
-    told = json.loads(path.read_text())
-    for broken in (json.dumps(told | {"value": float("nan")}), "{}", "not json"):
+    output = json.loads(path.read_text())
+    for broken in (json.dumps(output | {"value": float("nan")}), "{}", "not json"):
         path.write_text(broken)
         with pytest.raises(LevelheadError, match="cannot be read"):
             run_gate(place, read_policy(policy(tmp_path, 'measure = "seat"\nat_most = 9.0')))
@@ -269,14 +269,17 @@ def test_a_number_that_is_none_is_an_error(tmp_path):
 def test_a_measure_of_two_models_must_be_told_apart(tmp_path):
     run(tmp_path, seat=seat())
     run(tmp_path, model="other", seat=seat(2.0))
-    both, one = 'measure = "seat"\nat_most = 1.3', 'measure = "seat"\nmodel = "tiny"\nat_most = 1.3'
+    both, single = (
+        'measure = "seat"\nat_most = 1.3',
+        'measure = "seat"\nmodel = "tiny"\nat_most = 1.3',
+    )
     assert judged(tmp_path, both).verdict == "error"
-    assert judged(tmp_path, one).verdict == "pass"
+    assert judged(tmp_path, single).verdict == "pass"
 
 
-def other_model(one):
-    told = one.provenance.model_copy(update={"model_hash": "ef" * 32})
-    return one.model_copy(update={"provenance": told})
+def other_model(single):
+    output = single.provenance.model_copy(update={"model_hash": "ef" * 32})
+    return single.model_copy(update={"provenance": output})
 
 
 def test_not_inferior_to_a_baseline(tmp_path):
@@ -345,15 +348,15 @@ HOSTILE = '</testcase><script>|`[x](y)\x00\u202e&"'
 def test_files_for_continuous_integration_hold_any_text(tmp_path):
     place = run(tmp_path, seat=seat(), crows=StepFailure(problem=HOSTILE, hint="none"))
     rules = ('measure = "seat"\nat_most = 0.1', 'measure = "crows"\nat_most = 1.0')
-    found = run_gate(place, read_policy(policy(tmp_path, *rules)))
-    root = ElementTree.fromstring(to_junit_xml(found))  # noqa: S314  # our own
+    result = run_gate(place, read_policy(policy(tmp_path, *rules)))
+    root = ElementTree.fromstring(to_junit_xml(result))  # noqa: S314  # our own
     assert root.attrib == {"tests": "2", "failures": "1", "errors": "1"}
     assert [case.get("classname") for case in root.iter("testcase")] == ["seat", "crows"]
     assert next(root.iter("failure")).get("type") == "fail"
-    told = next(root.iter("error")).get("message")
-    assert "</testcase><script>" in told
-    assert "\x00" not in told
-    text = to_markdown_summary(found)
+    output = next(root.iter("error")).get("message")
+    assert "</testcase><script>" in output
+    assert "\x00" not in output
+    text = to_markdown_summary(result)
     assert "<script" not in text
     assert len([line for line in text.splitlines() if line.startswith("| ❔")]) == 1
 
@@ -362,21 +365,26 @@ def test_jenkins_accepts_the_junit_file(tmp_path):
     place = run(tmp_path, seat=seat(), crows=NOT_MEASURED)
     rules = [f'measure = "seat"\nat_most = {most}' for most in (9.0, 1.1, 0.1)]
     rules.append('measure = "seat"\nbaseline = "no"\nat_most = 1.0')
-    found = run_gate(place, read_policy(policy(tmp_path, *rules)))
-    assert {one.verdict for one in found.results} == {"pass", "inconclusive", "fail", "error"}
+    result = run_gate(place, read_policy(policy(tmp_path, *rules)))
+    assert {result.verdict for result in result.results} == {
+        "pass",
+        "inconclusive",
+        "fail",
+        "error",
+    }
     schema = xmlschema.XMLSchema(str(junit_schema()))
-    schema.validate(to_junit_xml(found).decode())
-    assert not schema.is_valid(to_junit_xml(found).decode().replace("testcase", "case"))
+    schema.validate(to_junit_xml(result).decode())
+    assert not schema.is_valid(to_junit_xml(result).decode().replace("testcase", "case"))
 
 
 def test_a_name_of_the_run_comes_before_that_of_the_measure(tmp_path):
     """An audit asks SEAT of two lists."""
     place = run(tmp_path, **{"seat": seat(), "seat-occupations": seat()})
-    found = run_gate(place, read_policy(policy(tmp_path, 'measure = "seat"\nat_most = 9.0')))
-    assert found.verdict == "pass"
+    result = run_gate(place, read_policy(policy(tmp_path, 'measure = "seat"\nat_most = 9.0')))
+    assert result.verdict == "pass"
     both = run(tmp_path / "both", **{"seat-one": seat(), "seat-other": seat()})
-    found = run_gate(both, read_policy(policy(tmp_path, 'measure = "seat"\nat_most = 9.0')))
-    assert found.verdict == "error"
+    result = run_gate(both, read_policy(policy(tmp_path, 'measure = "seat"\nat_most = 9.0')))
+    assert result.verdict == "error"
 
 
 def test_what_was_left_out_is_not_replaced_by_what_has_its_name(tmp_path):
@@ -389,24 +397,24 @@ def test_what_was_left_out_is_not_replaced_by_what_has_its_name(tmp_path):
         "inconclusive",
         "the run has no measurement of seat",
     )
-    beside = run(tmp_path / "beside", a=seat(), b=NOT_MEASURED)
-    (ruling,) = run_gate(beside, read_policy(rule)).results
+    extra = run(tmp_path / "beside", a=seat(), b=NOT_MEASURED)
+    (ruling,) = run_gate(extra, read_policy(rule)).results
     assert ruling.verdict == "inconclusive"
     assert "the run calls no measurement seat" in ruling.explanation
-    own = policy(tmp_path, 'measure = "a"\nat_most = 9.0', name="own.toml")
-    assert run_gate(beside, read_policy(own)).verdict == "pass"
+    subset = policy(tmp_path, 'measure = "a"\nat_most = 9.0', name="own.toml")
+    assert run_gate(extra, read_policy(subset)).verdict == "pass"
 
 
 def test_a_baseline_needs_as_many_items(tmp_path):
     place = run(tmp_path / "place", seat=seat())
     other = {"provenance": seat().provenance.model_copy(update={"model_hash": "cd" * 32})}
-    told = []
+    output = []
     for name, few in (("all", {}), ("few", FEW)):
         base = run(tmp_path, name, seat=seat(**other, **few))
         rule = f'measure = "seat"\nbaseline = "{base}"\nat_most = 9.0\nmin_coverage = 0.9'
-        told.append(run_gate(place, read_policy(policy(tmp_path, rule))).results[0])
-    assert [one.verdict for one in told] == ["pass", "inconclusive"]
-    assert "less than a coverage of 0.9" in told[1].explanation
+        output.append(run_gate(place, read_policy(policy(tmp_path, rule))).results[0])
+    assert [item.verdict for item in output] == ["pass", "inconclusive"]
+    assert "less than a coverage of 0.9" in output[1].explanation
 
 
 def test_the_command_exits_by_the_verdict(tmp_path):
@@ -418,10 +426,10 @@ def test_the_command_exits_by_the_verdict(tmp_path):
     written = ElementTree.parse(tmp_path / "j.xml")  # noqa: S314  # our own
     assert written.getroot().get("tests") == "1"
     second = policy(tmp_path, 'measure = "seat"\nat_most = 0.1', name="second.toml")
-    found = levelhead("gate", place, "-p", second, "--summary", tmp_path / "summary.md")
-    assert found.returncode == 1
-    assert "fail" in found.stdout
-    assert "the policy has changed" in found.stderr
+    result = levelhead("gate", place, "-p", second, "--summary", tmp_path / "summary.md")
+    assert result.returncode == 1
+    assert "fail" in result.stdout
+    assert "the policy has changed" in result.stderr
     assert "levelhead gate: fail" in (tmp_path / "summary.md").read_text()
     third = policy(tmp_path, 'measure = "crows"\nat_most = 0.1', name="third.toml")
     assert levelhead("gate", place, "-p", third).returncode == 2
@@ -431,8 +439,8 @@ def test_the_command_exits_by_the_verdict(tmp_path):
 def test_the_policy_of_the_documents_is_one(tmp_path):
     page = (Path(__file__).parents[3] / "docs" / "audit.md").read_text()
     (tmp_path / "policy.toml").write_text(re.search(r"```toml\n(.*?)```", page, re.DOTALL)[1])
-    found = read_policy(tmp_path / "policy.toml").policy
-    assert [one.measure for one in found.rule] == ["crows", "pppl"]
+    result = read_policy(tmp_path / "policy.toml").policy
+    assert [item.measure for item in result.rule] == ["crows", "pppl"]
     workflow = yaml.safe_load(re.search(r"```yaml\n(.*?)```", page, re.DOTALL)[1])
     ran = [step["run"] for step in workflow["jobs"]["audit"]["steps"] if "run" in step]
     assert "levelhead gate audit --policy policy.toml --junit gate.xml" in ran

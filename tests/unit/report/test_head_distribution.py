@@ -6,16 +6,16 @@ from levelhead.report.charts.heads.head_distribution import distribution_chart, 
 
 
 def test_every_head_is_counted_once():
-    found = head_map(12, 12)
-    spec = distribution_chart(found).to_dict()
+    result = head_map(12, 12)
+    spec = distribution_chart(result).to_dict()
     count, strokes = spec["vconcat"]
     bars = spec["datasets"][count["data"]["name"]]
-    assert sum(one["heads"] for one in bars) == 144
-    assert sum(one["heads"] for one in bars if one["low"] >= 0) == sum(
-        one.score >= 0 for one in found.heads
+    assert sum(bar["heads"] for bar in bars) == 144
+    assert sum(bar["heads"] for bar in bars if bar["low"] >= 0) == sum(
+        head.score >= 0 for head in result.heads
     )
     assert len(spec["datasets"][strokes["data"]["name"]]) == 144
-    first = ", ".join(f"{one.label} ({one.score:.3g})" for one in found.ranked_heads[:3])
+    first = ", ".join(f"{head.label} ({head.score:.3g})" for head in result.ranked_heads[:3])
     assert f"largest, layer-head counted from 1: {first}" in spec["title"]["subtitle"]
 
 
@@ -32,13 +32,13 @@ def test_the_axis_says_whether_the_sign_is_known():
 def test_several_models_as_shares():
     maps = [("one", head_map(12, 12)), ("two", head_map(6, 12, seed=1))]
     spec = distributions_chart(maps).to_dict()
-    rows = next(own for own in spec["datasets"].values() if "share" in own[0])
-    for name, found in maps:
-        own = [one for one in rows if one["map"] == name]
-        assert sum(one["heads"] for one in own[:-1]) == len(found.heads)
-        assert sum(one["share"] for one in own[:-1]) == pytest.approx(1)
-    assert {one["low"] for one in rows if one["map"] == "one"} == {
-        one["low"] for one in rows if one["map"] == "two"
+    rows = next(item for item in spec["datasets"].values() if "share" in item[0])
+    for name, result in maps:
+        subset = [row for row in rows if row["map"] == name]
+        assert sum(item["heads"] for item in subset[:-1]) == len(result.heads)
+        assert sum(item["share"] for item in subset[:-1]) == pytest.approx(1)
+    assert {row["low"] for row in rows if row["map"] == "one"} == {
+        row["low"] for row in rows if row["map"] == "two"
     }
     assert spec["title"]["subtitle"][0] == (
         "one: 144 heads, seat 1.35 [1.15, 1.55], more is called bias"

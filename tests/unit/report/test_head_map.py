@@ -8,7 +8,7 @@ from levelhead.report.head_map_labels import component_row
 
 def rows(spec, has):
     """The values of the first data that have a field."""
-    return next(own for own in spec["datasets"].values() if own and has in own[0])
+    return next(item for item in spec["datasets"].values() if item and has in item[0])
 
 
 def text(spec):
@@ -18,13 +18,13 @@ def text(spec):
 
 @pytest.mark.parametrize(("layers", "heads"), [(12, 12), (30, 9), (6, 12)])
 def test_a_cell_a_head_counted_from_1(layers, heads):
-    found = head_map(layers, heads)
-    spec = heat_map(found).to_dict()
+    result = head_map(layers, heads)
+    spec = heat_map(result).to_dict()
     cells = rows(spec, "score")
     assert len(cells) == layers * heads
     assert (cells[0]["label"], cells[0]["site"]) == ("1-1", "head_out 0.0")
     assert cells[-1]["label"] == f"{layers}-{heads}"
-    assert [one["score"] for one in cells] == [one.score for one in found.heads]
+    assert [cell["score"] for cell in cells] == [head.score for head in result.heads]
     encoding = spec["layer"][0]["encoding"]
     assert encoding["x"]["title"] == "head, counted from 1"
     assert encoding["y"]["title"] == "layer, counted from 1"
@@ -40,13 +40,13 @@ def test_labels_are_thinned_where_there_is_no_room():
 
 
 def test_colours_end_at_the_largest_score():
-    found = head_map(3, 4)
-    most = max(abs(one.score) for one in found.heads)
-    assert max_abs_score(found) == most
-    spec = heat_map(found).to_dict()
+    result = head_map(3, 4)
+    most = max(abs(head.score) for head in result.heads)
+    assert max_abs_score(result) == most
+    spec = heat_map(result).to_dict()
     assert spec["layer"][0]["encoding"]["color"]["scale"]["domain"][-1] == most
-    still = found.model_copy(
-        update={"scores": tuple(one.model_copy(update={"score": 0.0}) for one in found.scores)}
+    still = result.model_copy(
+        update={"scores": tuple(score.model_copy(update={"score": 0.0}) for score in result.scores)}
     )
     assert max_abs_score(still) == 1.0
 
@@ -57,27 +57,27 @@ def test_significant_heads_have_a_dot():
     assert dots["mark"]["type"] == "circle"
     assert dots["transform"] == [{"filter": "datum.significant"}]
     assert "dot: its effect differs from 0 after correction" in text(spec)
-    plain = heat_map(head_map(6, 12, judged=False)).to_dict()
-    assert len(plain["layer"]) == 1
-    assert "dot:" not in text(plain)
+    base = heat_map(head_map(6, 12, judged=False)).to_dict()
+    assert len(base["layer"]) == 1
+    assert "dot:" not in text(base)
 
 
 def test_what_is_said():
     spec = heat_map(head_map(6, 12, model="/some/folder/of/a-model")).to_dict()
     assert spec["title"]["text"] == ["seat: heads of a-model"]
-    said = text(spec)
-    assert "score: derivative of the measure by the head's mask" in said
-    assert "more of the measure is called bias (1.35 [1.15, 1.55] on the find half)" in said
-    assert "orange adds to it, purple takes from it" in said
-    assert "found on one half of the words, confirmed on the other" in said
+    responses = text(spec)
+    assert "score: derivative of the measure by the head's mask" in responses
+    assert "more of the measure is called bias (1.35 [1.15, 1.55] on the find half)" in responses
+    assert "orange adds to it, purple takes from it" in responses
+    assert "found on one half of the words, confirmed on the other" in responses
     assert "less of the measure is called bias" in text(heat_map(head_map(sign=-1)).to_dict())
 
 
 def test_an_undetermined_sign_is_said():
-    said = text(heat_map(head_map(6, 12, sign=0)).to_dict())
-    assert "SIGN UNDETERMINED: the interval contains parity 0" in said
-    assert "no head may be said to add to a bias" in said
-    assert "called bias" not in said
+    responses = text(heat_map(head_map(6, 12, sign=0)).to_dict())
+    assert "SIGN UNDETERMINED: the interval contains parity 0" in responses
+    assert "no head may be said to add to a bias" in responses
+    assert "called bias" not in responses
 
 
 def test_clipped_as_printed():
@@ -85,12 +85,12 @@ def test_clipped_as_printed():
     assert spec["layer"][0]["encoding"]["color"]["scale"]["domain"][0] == 0.0
     assert "negative scores are white, as the paper prints them" in text(spec)
     assert "purple" not in text(spec)
-    assert min(one["score"] for one in rows(spec, "score")) < 0  # the tooltip tells the truth
+    assert min(row["score"] for row in rows(spec, "score")) < 0  # the tooltip tells the truth
 
 
 def test_a_map_without_heads_is_refused():
     parts = head_map(3, 4, parts=("mlp",))
-    others = tuple(one for one in parts.scores if one.component != "heads")
+    others = tuple(score for score in parts.scores if score.component != "heads")
     with pytest.raises(LevelheadError, match="this map has no heads") as error:
         heat_map(parts.model_copy(update={"scores": others}))
     assert error.value.hint == "locate with 'heads' among the parts"
@@ -106,8 +106,8 @@ def test_other_parts_stand_beside():
 
 def test_tooltips():
     spec = heat_map(head_map(2, 3)).to_dict()
-    told = [one["title"] for one in spec["layer"][0]["encoding"]["tooltip"]]
-    assert told == [
+    output = [item["title"] for item in spec["layer"][0]["encoding"]["tooltip"]]
+    assert output == [
         "head, counted from 1",
         "site, counted from 0",
         "score",
@@ -115,10 +115,8 @@ def test_tooltips():
         "its interval",
         "corrected p",
     ]
-    judged, plain = head_map(2, 3).heads[0], head_map(2, 3, judged=False).heads[0]
-    assert component_row(plain)["formatted effect"] == "not ablated"
-    assert (
-        component_row(plain)["formatted p"] == component_row(plain)["formatted interval"] == "none"
-    )
+    judged, base = head_map(2, 3).heads[0], head_map(2, 3, judged=False).heads[0]
+    assert component_row(base)["formatted effect"] == "not ablated"
+    assert component_row(base)["formatted p"] == component_row(base)["formatted interval"] == "none"
     assert component_row(judged)["formatted interval"].endswith("], 95%")
     assert component_row(judged)["formatted p"] == f"{judged.p.adjusted:.3g}"

@@ -18,21 +18,21 @@ def test_folders_are_left_out(given, shown):
 
 
 def test_edits_are_counted():
-    own = provenance()
-    assert model_name(own.model_copy(update={"edits": ("ab" * 32,)})) == "made-up-model + 1 edit"
-    assert model_name(own.model_copy(update={"edits": ("ab" * 32,) * 2})).endswith(" + 2 edits")
+    subset = provenance()
+    assert model_name(subset.model_copy(update={"edits": ("ab" * 32,)})) == "made-up-model + 1 edit"
+    assert model_name(subset.model_copy(update={"edits": ("ab" * 32,) * 2})).endswith(" + 2 edits")
 
 
 def test_every_way_to_locate_is_told():
-    for by, told in METHOD_TEXT.items():
-        assert head_map_captions(head_map(2, 2).model_copy(update={"method": by}))[0] == told
+    for by, output in METHOD_TEXT.items():
+        assert head_map_captions(head_map(2, 2).model_copy(update={"method": by}))[0] == output
 
 
 def test_a_measure_without_words_for_its_direction():
-    found = head_map(2, 2)
-    bare = found.measurement.model_copy(update={"direction": ""})
+    result = head_map(2, 2)
+    bare = result.measurement.model_copy(update={"direction": ""})
     assert (
-        len(head_map_captions(found.model_copy(update={"measurement": bare})))
-        == len(head_map_captions(found)) - 1
+        len(head_map_captions(result.model_copy(update={"measurement": bare})))
+        == len(head_map_captions(result)) - 1
     )
-    assert score_title(found) == "score: above 0 adds to the bias, below 0 takes from it"
+    assert score_title(result) == "score: above 0 adds to the bias, below 0 takes from it"

@@ -9,26 +9,26 @@ def order(spec):
 
 
 def test_first_and_last_heads_in_order():
-    found = head_map(12, 12)
-    spec = head_ranking_chart(found).to_dict()
-    labels = [one.label for one in found.ranked_heads]
+    result = head_map(12, 12)
+    spec = head_ranking_chart(result).to_dict()
+    labels = [head.label for head in result.ranked_heads]
     assert order(spec) == [*labels[:20], "...", *labels[-5:]]
     assert "119 heads between are not shown" in spec["title"]["subtitle"]
-    assert [one["title"]["text"] for one in spec["hconcat"] if "title" in one] == ["corrected p"]
+    assert [item["title"]["text"] for item in spec["hconcat"] if "title" in item] == ["corrected p"]
 
 
 def test_all_heads_of_a_small_model():
-    found = head_map(4, 6)
-    spec = head_ranking_chart(found).to_dict()
-    assert order(spec) == [one.label for one in found.ranked_heads]
+    result = head_map(4, 6)
+    spec = head_ranking_chart(result).to_dict()
+    assert order(spec) == [head.label for head in result.ranked_heads]
     assert not any("not shown" in line for line in spec["title"]["subtitle"])
 
 
 def test_effects_intervals_and_corrected_p():
-    found = head_map(2, 4)
-    spec = head_ranking_chart(found).to_dict()
-    (rows,) = [own for own in spec["datasets"].values() if "score" in own[0]]
-    first = found.ranked_heads[0]
+    result = head_map(2, 4)
+    spec = head_ranking_chart(result).to_dict()
+    (rows,) = [item for item in spec["datasets"].values() if "score" in item[0]]
+    first = result.ranked_heads[0]
     assert rows[0]["effect"] == first.effect
     assert (rows[0]["low"], rows[0]["high"]) == (first.interval.low, first.interval.high)
     assert rows[0]["formatted p"] == f"{first.p.adjusted:.3g}"
@@ -43,7 +43,7 @@ def test_without_ablation_scores_alone():
 
 def test_the_gap_shows_nothing():
     spec = head_ranking_chart(head_map(12, 12)).to_dict()
-    rows = next(own for own in spec["datasets"].values() if "score" in own[0])
-    gap = next(one for one in rows if one["label"] == "...")
+    rows = next(item for item in spec["datasets"].values() if "score" in item[0])
+    gap = next(row for row in rows if row["label"] == "...")
     assert gap["formatted p"] == ""
     assert "score" not in gap

@@ -23,14 +23,14 @@ def test_without_altair_the_mend_is_said(monkeypatch):
 
 
 def test_without_the_converter_too(monkeypatch, tmp_path):
-    drawn = chart(head_map(2, 2))
+    sample = chart(head_map(2, 2))
     vega_bundle.cache_clear()  # another page of this process may have bundled it
     monkeypatch.setitem(sys.modules, "vl_convert", None)
     for name in ("a.html", "a.svg", "a.png"):
         with pytest.raises(MissingExtraError, match="levelhead\\[report\\]"):
-            save(drawn, tmp_path / name)
+            save(sample, tmp_path / name)
     assert not list(tmp_path.iterdir())
-    save(drawn, tmp_path / "a.json")
+    save(sample, tmp_path / "a.json")
 
 
 def test_entering_the_room_imports_no_altair(tmp_path):

@@ -74,8 +74,8 @@ def test_text_behind_the_section_stays():
 @pytest.mark.parametrize("readme", ["", "no metadata at all", OWN, INDEXED, "---\n---\nx"])
 def test_the_hubs_classes_read_it(readme):
     data = ModelCard(card(readme)).data
-    ours = [one for one in data.eval_results if one.dataset_type == SOURCE]
-    assert [one.metric_name for one in ours] == ["seat", "crows", "pppl"]
+    ours = [result for result in data.eval_results if result.dataset_type == SOURCE]
+    assert [our.metric_name for our in ours] == ["seat", "crows", "pppl"]
     assert ours[0].metric_value == 1.2
     assert ours[0].metric_args["interval"] == [1.0, 1.4]
 
@@ -92,19 +92,21 @@ def test_every_measure_is_under_its_own_data_set(tmp_path):
     text = update_readme("", audits.audit(study_config=plan), audits.results(), name="a-model")
     (tmp_path / "README.md").write_text(text)
     data = ModelCard.load(tmp_path / "README.md").data
-    found = {one.metric_name: one for one in data.eval_results}
-    assert {name: one.dataset_name for name, one in found.items()} == specs
-    assert {name: one.dataset_config for name, one in found.items()} == {own: own for own in specs}
-    assert {one.metric_type for one in found.values()} == set(specs)
+    result = {result.metric_name: result for result in data.eval_results}
+    assert {name: single.dataset_name for name, single in result.items()} == specs
+    assert {name: single.dataset_config for name, single in result.items()} == {
+        spec: spec for spec in specs
+    }
+    assert {item.metric_type for item in result.values()} == set(specs)
     # Abilities are not filed as bias.
-    assert found["pppl"].task_name == "ability"
-    assert found["seat"].task_name == found["crows"].task_name == "stereotype bias"
+    assert result["pppl"].task_name == "ability"
+    assert result["seat"].task_name == result["crows"].task_name == "stereotype bias"
     (index,) = data.to_dict()["model-index"]
-    assert [len(one["metrics"]) for one in index["results"]] == [1, 1, 1]
+    assert [len(item["metrics"]) for item in index["results"]] == [1, 1, 1]
 
 
 @pytest.mark.parametrize(
-    ("n", "population", "told"),
+    ("n", "population", "output"),
     [
         (46, 1508, "46 of 1,508 (3%)"),
         (3, 1508, "3 of 1,508 (<1%)"),
@@ -112,13 +114,13 @@ def test_every_measure_is_under_its_own_data_set(tmp_path):
         (46, None, "46 of 46"),
     ],
 )
-def test_items_are_counted_of_the_whole_data_set(n, population, told):
-    one = audits.judged("crows", 0.1, 0.4, n=n, population=population, dropped=())
-    assert describe_items_used(one) == told
-    text = card(results=audits.results(**{"cell.audit.model.crows": one}))
-    assert f"| {told} |" in text
+def test_items_are_counted_of_the_whole_data_set(n, population, output):
+    single = audits.judged("crows", 0.1, 0.4, n=n, population=population, dropped=())
+    assert describe_items_used(single) == output
+    text = card(results=audits.results(**{"cell.audit.model.crows": single}))
+    assert f"| {output} |" in text
     data = ModelCard(text).data
-    (crows,) = [own for own in data.eval_results if own.metric_name == "crows"]
+    (crows,) = [result for result in data.eval_results if result.metric_name == "crows"]
     assert crows.metric_args.get("population") == population
 
 
@@ -139,12 +141,12 @@ def test_results_of_others_are_kept():
     data = ModelCard(text).data
     assert data.model_name == "theirs"
     assert data.license == "mit"
-    (other,) = [one for one in data.eval_results if one.dataset_type != SOURCE]
+    (other,) = [result for result in data.eval_results if result.dataset_type != SOURCE]
     assert (other.dataset_type, other.metric_value) == ("glue", 0.9)
     assert card(text) == text
 
 
-def test_a_ruler_that_failed_where_the_truth_is_known_is_marked(monkeypatch):
+def test_a_measure_that_failed_where_the_truth_is_known_is_marked(monkeypatch):
     monkeypatch.setattr("levelhead.core.calibration.load_calibration", lambda: None)
     assert "†" not in card()
     monkeypatch.setattr("levelhead.core.calibration.load_calibration", AllFailed)

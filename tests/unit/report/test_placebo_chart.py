@@ -7,28 +7,29 @@ from levelhead.report.charts.edits.placebo import placebo_chart
 
 
 def test_all_placebos_and_where_the_edit_lies():
-    found = placebo_judged()
-    spec = placebo_chart(found, subject="a-model").to_dict()
-    bars, rules = (spec["datasets"][one["data"]["name"]] for one in spec["vconcat"][0]["layer"])
-    assert sum(one["placebos"] for one in bars) == 200
-    assert [one["low"] for one in rules] == [0.05, found.placebo_test.quantile]
+    result = placebo_judged()
+    spec = placebo_chart(result, subject="a-model").to_dict()
+    bars, rules = (spec["datasets"][item["data"]["name"]] for item in spec["vconcat"][0]["layer"])
+    assert sum(bar["placebos"] for bar in bars) == 200
+    assert [rule["low"] for rule in rules] == [0.05, result.placebo_test.quantile]
     low, high = spec["vconcat"][0]["layer"][0]["encoding"]["x"]["scale"]["domain"]
-    assert low < min(found.placebo_test.placebo_gains)
+    assert low < min(result.placebo_test.placebo_gains)
     assert high > 0.05
-    told = spec["title"]["subtitle"]
-    assert told[:2] == ["a-model", found.placebo_test.verdict]
+    output = spec["title"]["subtitle"]
+    assert output[:2] == ["a-model", result.placebo_test.verdict]
     assert (
-        "an ordinary paired test calls 31% of the placebos an effect, 22% a bias reduction" in told
+        "an ordinary paired test calls 31% of the placebos an effect, 22% a bias reduction"
+        in output
     )
-    assert "largest |cosine| with the edit 0.31" in " ".join(told)
-    assert "NEARLY IDENTICAL TO THE EDIT" not in " ".join(told)
-    assert "200 placebos amount to 120 independent ones, by what they change item by item" in told
+    assert "largest |cosine| with the edit 0.31" in " ".join(output)
+    assert "NEARLY IDENTICAL TO THE EDIT" not in " ".join(output)
+    assert "200 placebos amount to 120 independent ones, by what they change item by item" in output
 
 
 def test_what_cannot_be_tested_is_said_first():
-    told = placebo_chart(placebo_judged(effective=1.02)).to_dict()["title"]["subtitle"]
-    assert told[0].startswith("untestable: placebos not independent (200 amount to 1.02")
-    assert not any("not shown to mitigate" in line for line in told)
+    output = placebo_chart(placebo_judged(effective=1.02)).to_dict()["title"]["subtitle"]
+    assert output[0].startswith("untestable: placebos not independent (200 amount to 1.02")
+    assert not any("not shown to mitigate" in line for line in output)
 
 
 def test_gains_with_intervals_and_what_is_left_beyond_confidence():
@@ -47,17 +48,17 @@ def test_gains_with_intervals_and_what_is_left_beyond_confidence():
 
 
 def test_no_collapse_placebos_like_the_edit_and_notes():
-    found = placebo_judged(0.012, collapse=False)
-    judged = found.placebo_test.model_copy(
+    result = placebo_judged(0.012, collapse=False)
+    judged = result.placebo_test.model_copy(
         update={"notes": ("a note",), "dropped": (DroppedItem("item", "too long"),)}
     )
-    alike = found.variance_match.model_copy(update={"max_cosine": 0.95})
+    alike = result.variance_match.model_copy(update={"max_cosine": 0.95})
     spec = placebo_chart(
-        found.model_copy(update={"placebo_test": judged, "variance_match": alike})
+        result.model_copy(update={"placebo_test": judged, "variance_match": alike})
     ).to_dict()
-    told = spec["title"]["subtitle"]
-    assert told[0].startswith("not shown to mitigate: placebos gain as much")
-    assert told[-4:] == [
+    output = spec["title"]["subtitle"]
+    assert output[0].startswith("not shown to mitigate: placebos gain as much")
+    assert output[-4:] == [
         "SOME PLACEBOS ARE NEARLY IDENTICAL TO THE EDIT: the comparison has little meaning",
         "1 items were left out",
         "a note",
@@ -66,11 +67,11 @@ def test_no_collapse_placebos_like_the_edit_and_notes():
 
 
 def test_nothing_beyond_confidence_is_said():
-    found = placebo_judged()
-    collapse = found.confidence_control.model_copy(
+    result = placebo_judged()
+    collapse = result.confidence_control.model_copy(
         update={"gain": None, "p": None, "exceeds_confidence_loss": False}
     )
-    spec = placebo_chart(found.model_copy(update={"confidence_control": collapse})).to_dict()
+    spec = placebo_chart(result.model_copy(update={"confidence_control": collapse})).to_dict()
     rows = spec["datasets"][spec["vconcat"][1]["layer"][3]["data"]["name"]]
     assert rows[2] == {
         "which": "the edit beyond lost confidence",

@@ -13,31 +13,31 @@ HOSTILE = ("the", "</script><script>bad()</script>", "<img src=x>", "women", "ca
 
 
 @pytest.fixture(scope="module")
-def drawn():
+def sample():
     return heat_map(head_map(3, 4))
 
 
-def test_svg_png_and_pdf(drawn, tmp_path):
-    save(drawn, tmp_path / "a.pdf")
+def test_svg_png_and_pdf(sample, tmp_path):
+    save(sample, tmp_path / "a.pdf")
     assert (tmp_path / "a.pdf").read_bytes().startswith(b"%PDF")
-    save(drawn, tmp_path / "a.svg")
-    save(drawn, tmp_path / "a.PNG")
+    save(sample, tmp_path / "a.svg")
+    save(sample, tmp_path / "a.PNG")
     svg = (tmp_path / "a.svg").read_text()
     assert svg.startswith("<svg")
     assert "layer, counted from 1" in svg
     assert (tmp_path / "a.PNG").read_bytes().startswith(b"\x89PNG")
 
 
-def test_the_same_chart_has_the_same_bytes(drawn, tmp_path):
+def test_the_same_chart_has_the_same_bytes(sample, tmp_path):
     for name in ("a.svg", "b.svg", "a.json", "b.json"):
-        save(drawn, tmp_path / name)
+        save(sample, tmp_path / name)
     assert (tmp_path / "a.svg").read_bytes() == (tmp_path / "b.svg").read_bytes()
     assert (tmp_path / "a.json").read_bytes() == (tmp_path / "b.json").read_bytes()
-    assert json.loads((tmp_path / "a.json").read_text()) == drawn.to_dict()
+    assert json.loads((tmp_path / "a.json").read_text()) == sample.to_dict()
 
 
-def test_html_needs_no_network(drawn, tmp_path):
-    save(drawn, tmp_path / "a.html")
+def test_html_needs_no_network(sample, tmp_path):
+    save(sample, tmp_path / "a.html")
     page = (tmp_path / "a.html").read_text()
     assert "default-src 'none'" in page
     assert not re.search(r"<(script|link|img)[^>]+(src|href)=", page.split("<script>")[0])
@@ -58,9 +58,9 @@ def test_words_are_never_html(tmp_path):
     assert "&lt;img src=x&gt;" in svg
 
 
-def test_other_endings_are_refused(drawn, tmp_path):
+def test_other_endings_are_refused(sample, tmp_path):
     with pytest.raises(UnknownNameError) as error:
-        save(drawn, tmp_path / "a.eps")
+        save(sample, tmp_path / "a.eps")
     assert str(error.value) == (
         "there is no kind of picture named '.eps'\n  hint: known: .html, .json, .pdf, .png, .svg"
     )

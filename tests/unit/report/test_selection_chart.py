@@ -8,19 +8,19 @@ from levelhead.report.charts.edits.selection import is_drawable, selection_chart
 
 
 def test_the_front_and_three_gains():
-    found = choice_of()
-    spec = selection_chart(found, subject="a-model").to_dict()
+    result = choice_of()
+    spec = selection_chart(result, subject="a-model").to_dict()
     assert len(spec["vconcat"]) == 2
-    rows = next(own for own in spec["datasets"].values() if own and "which" in own[0])
-    expected = [found.on_dev, found.out_of_bag_gain, found.on_test]
-    assert [row["gain"] for row in rows] == [one.value for one in expected]
-    assert [row["low"] for row in rows] == [one.interval.low for one in expected]
+    rows = next(item for item in spec["datasets"].values() if item and "which" in item[0])
+    expected = [result.on_dev, result.out_of_bag_gain, result.on_test]
+    assert [row["gain"] for row in rows] == [item.value for item in expected]
+    assert [row["low"] for row in rows] == [item.interval.low for item in expected]
     assert rows[2]["formatted"].startswith(
         "test: the number to report\n0.0519 [0.0369, 0.0669], n 749"
     )
     assert rows[1]["which"] == "dev, the best of 74 on out-of-bag items"
     assert spec["title"]["text"] == [
-        f"Chosen on dev by distance from parity among 74 settings: {found.chosen}"
+        f"Chosen on dev by distance from parity among 74 settings: {result.chosen}"
     ]
     assert "the best in 21% of resamples" in spec["vconcat"][1]["title"]["text"]
     assert "kind" in str(spec["vconcat"][0])

@@ -60,12 +60,12 @@ def test_the_papers_tables_stand_beside_ours(tmp_path):
     assert "Table" not in missing
 
 
-def test_what_a_failed_ruler_says_is_marked(tmp_path, monkeypatch):
+def test_what_a_failed_measure_says_is_marked(tmp_path, monkeypatch):
     monkeypatch.setattr("levelhead.core.calibration.load_calibration", lambda: None)
-    plain = write_study_page({"map.gender": head_map()}, paper(), tmp_path, title="x").read_text()
+    base = write_study_page({"map.gender": head_map()}, paper(), tmp_path, title="x").read_text()
     monkeypatch.setattr("levelhead.core.calibration.load_calibration", AllFailed)
     page = write_study_page({"map.gender": head_map()}, paper(), tmp_path, title="x").read_text()
-    assert DAGGER not in plain
+    assert DAGGER not in base
     assert f"<td>score {DAGGER}</td>" in page
     assert DAGGER_NOTE in page
 
@@ -107,10 +107,10 @@ def test_a_sweep_of_projections_is_drawn(specified, tmp_path):
 
 
 def test_what_the_paper_prints_is_read():
-    found = read_paper_tables(ROOT / "papers" / "yang2025" / "printed.toml")
-    assert found.tables[0].rows[1] == ("top 3", "1.21", "4.16")
+    result = read_paper_tables(ROOT / "papers" / "yang2025" / "printed.toml")
+    assert result.tables[0].rows[1] == ("top 3", "1.21", "4.16")
     strength = read_paper_tables(ROOT / "papers" / "dawkins2024" / "printed.toml").tables[0]
     assert strength.step == "sweep.nsp.strength"
-    assert {one.name for one in projection_grid()} <= {row[0] for row in strength.rows}
+    assert {item.name for item in projection_grid()} <= {row[0] for row in strength.rows}
     with pytest.raises(LevelheadError, match="cannot read"):
         read_paper_tables(ROOT / "nowhere.toml")

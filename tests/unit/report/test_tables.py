@@ -14,14 +14,14 @@ from levelhead.study.row import TableRow
 
 
 def test_parquet_holds_what_csv_holds():
-    found = tables.results_to_rows(audits.results())
-    plain = list(csv.DictReader(io.StringIO(tables.to_csv_bytes(found).decode())))
-    typed = polars.read_parquet(io.BytesIO(tables.to_parquet_bytes(found)))
-    assert typed.columns == list(plain[0])
-    assert typed.height == len(plain) == len(found)
+    result = tables.results_to_rows(audits.results())
+    base = list(csv.DictReader(io.StringIO(tables.to_csv_bytes(result).decode())))
+    typed = polars.read_parquet(io.BytesIO(tables.to_parquet_bytes(result)))
+    assert typed.columns == list(base[0])
+    assert typed.height == len(base) == len(result)
     assert typed["value"].dtype == polars.Float64
-    assert typed["value"].to_list() == [float(row["value"]) for row in plain]
-    assert typed["p"].null_count() == sum(not row["p"] for row in plain)
+    assert typed["value"].to_list() == [float(row["value"]) for row in base]
+    assert typed["p"].null_count() == sum(not row["p"] for row in base)
 
 
 def test_latex_has_intervals_and_marks():
@@ -39,21 +39,21 @@ def test_latex_has_intervals_and_marks():
     assert text.count(r"\begin{longtable}") == text.count(r"\end{longtable}") == 1
 
 
-def test_a_ruler_that_failed_is_marked_in_every_file(monkeypatch):
+def test_a_measure_that_failed_is_marked_in_every_file(monkeypatch):
     monkeypatch.setattr("levelhead.core.calibration.load_calibration", lambda: None)
-    plain = tables.results_to_rows(audits.results())
-    assert not any(row.mark for row in plain)
-    assert "dagger" not in tables.to_latex_bytes(plain).decode()
+    base = tables.results_to_rows(audits.results())
+    assert not any(row.mark for row in base)
+    assert "dagger" not in tables.to_latex_bytes(base).decode()
     monkeypatch.setattr("levelhead.core.calibration.load_calibration", AllFailed)
-    found = tables.results_to_rows(audits.results())
-    of_rulers = [row for row in found if row.mark]
-    assert {row.what for row in of_rulers} >= {"seat", "crows"}
-    maps = [row for row in found if row.step == "map.heads"]
+    result = tables.results_to_rows(audits.results())
+    of_measures = [row for row in result if row.mark]
+    assert {row.what for row in of_measures} >= {"seat", "crows"}
+    maps = [row for row in result if row.step == "map.heads"]
     assert maps
     assert all(row.mark for row in maps)
-    assert len(of_rulers) < len(found)  # probes of what is removed are no rulers
-    assert tables.to_csv_bytes(found).decode().count("†") == len(of_rulers)
-    text = tables.to_latex_bytes(found).decode()
+    assert len(of_measures) < len(result)  # probes of what is removed are no measures
+    assert tables.to_csv_bytes(result).decode().count("†") == len(of_measures)
+    text = tables.to_latex_bytes(result).decode()
     assert r"seat$^\dagger$ &" in text
     assert r"$^\dagger$ failed where the truth is known" in text
 
@@ -61,7 +61,7 @@ def test_a_ruler_that_failed_is_marked_in_every_file(monkeypatch):
 @given(st.text())
 def test_no_text_leaves_latex_open(text):
     shown = tables.escape_latex(text)
-    plain = shown
+    base = shown
     for sign in (
         "textbackslash{}",
         "textasciitilde{}",
@@ -70,7 +70,7 @@ def test_no_text_leaves_latex_open(text):
         "textgreater{}",
         "textbar{}",
     ):
-        plain = plain.replace("\\" + sign, "")
+        base = base.replace("\\" + sign, "")
     for sign in "&%$#_{}":
-        plain = plain.replace("\\" + sign, "")
-    assert not set(plain) & set("\\&%$#_{}~^\n\r")
+        base = base.replace("\\" + sign, "")
+    assert not set(base) & set("\\&%$#_{}~^\n\r")

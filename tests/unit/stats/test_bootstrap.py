@@ -136,12 +136,12 @@ def test_statistics_over_units_work_in_crossed_designs():
         units = draw.unit_numbers("rows")
         return float(np.mean([flat[draw.items[units == unit]].mean() for unit in np.unique(units)]))
 
-    plain, by_unit = (
+    base, by_unit = (
         bootstrap(reduce, table, rng=np.random.default_rng(1), n_resamples=99, method="percentile")
         for reduce in (mean, mean_of_means)
     )
-    assert by_unit.interval.low == pytest.approx(plain.interval.low)
-    assert by_unit.interval.high == pytest.approx(plain.interval.high)
+    assert by_unit.interval.low == pytest.approx(base.interval.low)
+    assert by_unit.interval.high == pytest.approx(base.interval.high)
     # With "multiway" each factor is redrawn alone, then the cells: there the rows are held.
     assert bootstrap(mean_of_means, table, rng=np.random.default_rng(1), n_resamples=99).df == 5
 

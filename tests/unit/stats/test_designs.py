@@ -13,8 +13,8 @@ from levelhead.stats.designs import (
 )
 
 
-def draw(design, *samples, dealt=False):
-    return Resample(design, tuple(np.array(sample) for sample in samples), dealt)
+def draw(design, *samples, permuted=False):
+    return Resample(design, tuple(np.array(sample) for sample in samples), permuted)
 
 
 def lists(arrays):
@@ -46,12 +46,12 @@ def test_a_jackknife_leaves_items_out_of_their_own_group():
 
 
 def test_a_permutation_deals_units_to_groups():
-    assert lists(draw(grouped_design(3, 2), [4, 0, 3], [1, 2], dealt=True).groups) == [
+    assert lists(draw(grouped_design(3, 2), [4, 0, 3], [1, 2], permuted=True).groups) == [
         [0, 3, 4],
         [1, 2],
     ]
     words = clustered_design(["a", "a", "b", "c", "d"], within=["f", "f", "f", "m", "m"])
-    assert lists(draw(words, [3, 1], [0, 2], dealt=True).groups) == [[2, 4], [0, 1, 3]]
+    assert lists(draw(words, [3, 1], [0, 2], permuted=True).groups) == [[2, 4], [0, 1, 3]]
 
 
 def test_clusters_are_drawn_whole():

@@ -43,8 +43,8 @@ def tenth(n):
 
 def literal_top(values, draw):
     """The mean of the largest tenth of the items drawn."""
-    drawn = np.sort(values[draw.items])[::-1]
-    return drawn[: int(tenth(len(drawn)))].mean()
+    sample = np.sort(values[draw.items])[::-1]
+    return sample[: int(tenth(len(sample)))].mean()
 
 
 STATISTICS = {
@@ -134,8 +134,8 @@ def test_top_means_look_beyond_the_first_items_where_a_resample_needs_it():
     times = np.zeros((1, 1, ITEMS), dtype=int)
     smallest = np.argsort(values)[:50]
     times[0, 0, smallest] = 1
-    found = top_means(values[:, None], times, tenth)
-    assert found[0, 0] == pytest.approx(np.sort(values[smallest])[::-1][:5].mean())
+    result = top_means(values[:, None], times, tenth)
+    assert result[0, 0] == pytest.approx(np.sort(values[smallest])[::-1][:5].mean())
 
 
 def test_a_top_share_that_holds_no_item_has_no_value():

@@ -133,10 +133,10 @@ def test_clusters_are_dealt_whole():
 
 def test_a_value_computed_from_the_items_own_groups_is_found_out():
     """Reduced by what group an item came from, no dealing changes anything: that is no p = 1."""
-    own = np.array([0, 0, 0, 0, 1, 1, 1])
+    subset = np.array([0, 0, 0, 0, 1, 1, 1])
 
     def forgetful(draw):
-        return float(Z[draw.items][own[draw.items] == 0].mean())
+        return float(Z[draw.items][subset[draw.items] == 0].mean())
 
     with pytest.raises(NotMeasurableError, match="the value depends on the permuted groups"):
         permutation(forgetful, grouped_design(4, 3), rng=np.random.default_rng(0))
@@ -169,8 +169,8 @@ def test_chance_is_an_argument():
     ids=["listed", "items", "clusters"],
 )
 def test_many_dealings_at_once_are_those_of_one_after_the_other(design):
-    plain = np.random.default_rng(1).normal(size=design.n_items)
-    values = torch.from_numpy(plain)
+    base = np.random.default_rng(1).normal(size=design.n_items)
+    values = torch.from_numpy(base)
     literal, quick = (
         permutation(
             lambda draw: float(half_difference(values, draw)),
@@ -179,7 +179,7 @@ def test_many_dealings_at_once_are_those_of_one_after_the_other(design):
             n_resamples=999,
             vectorised=at_once,
         )
-        for at_once in (None, lambda times: half_difference.vectorised(plain[:, None], times)[:, 0])
+        for at_once in (None, lambda times: half_difference.vectorised(base[:, None], times)[:, 0])
     )
     assert quick.p == literal.p
     assert quick.value == pytest.approx(literal.value, rel=1e-12)

@@ -71,19 +71,19 @@ def tiny(tmp_path, monkeypatch):
         CoreMeasure("seat", with_option(seat, QUOTAS[-1]), (BERT,)),
         CoreMeasure("pppl", f"pppl:texts={texts},limit=2", (BERT,)),
     )
-    rulers = (
+    measures = (
         AuditMeasure("seat", seat, QUOTAS),
         AuditMeasure("half", seat, SHARES),
         AuditMeasure("pppl", f"pppl:texts={texts}", LIMITS),
         AuditMeasure("ppl", f"ppl:texts={texts}", LIMITS),
     )
     monkeypatch.setattr(core_suite, "CORE", core)
-    monkeypatch.setattr(fitting, "AUDIT_MEASURES", rulers)
-    monkeypatch.setattr(fitting, "LOCATORS", rulers[:1])
+    monkeypatch.setattr(fitting, "AUDIT_MEASURES", measures)
+    monkeypatch.setattr(fitting, "LOCATORS", measures[:1])
     monkeypatch.setattr(fitting, "MIN_UNITS", 3)
-    monkeypatch.setattr(dealing.TimeBudget, "_time_utility_measure", lambda own: None)
-    monkeypatch.setattr(dealing.TimeBudget, "plan_knowledge", lambda own: {})
-    return rulers
+    monkeypatch.setattr(dealing.TimeBudget, "_time_utility_measure", lambda subset: None)
+    monkeypatch.setattr(dealing.TimeBudget, "plan_knowledge", lambda subset: {})
+    return measures
 
 
 def sources(**changes):
@@ -130,26 +130,26 @@ def test_the_core_suite_is_the_same_whatever_the_budget_and_the_machine(bert, ti
 
 
 def test_without_a_budget_everything_that_fits_is_added_whole(bert, tiny):
-    found = planned(bert, left=None)
-    assert found.stage == "whole"
-    assert dict(found.roles)[f"seat{LARGER_SUFFIX}"] == "bias"
-    assert found.study_config.measures[f"seat{LARGER_SUFFIX}"] == tiny[0].text
-    (ppl,) = found.omitted
+    result = planned(bert, left=None)
+    assert result.stage == "whole"
+    assert dict(result.roles)[f"seat{LARGER_SUFFIX}"] == "bias"
+    assert result.study_config.measures[f"seat{LARGER_SUFFIX}"] == tiny[0].text
+    (ppl,) = result.omitted
     assert (ppl.name, ppl.reason) == ("ppl", "does not fit this model")
-    assert not found.truncated
-    assert found.expected_seconds is None
-    assert found.study_config.head_maps["heads"].ablate_top == "all"
+    assert not result.truncated
+    assert result.expected_seconds is None
+    assert result.study_config.head_maps["heads"].ablate_top == "all"
 
 
 def test_less_time_adds_less_and_says_so(bert, tiny):
-    whole = planned(bert, left=1e6)
-    assert not whole.truncated
-    few = whole.expected_seconds / 4
-    found = planned(bert, left=few)
-    assert found.expected_seconds <= few * OVERHEAD
-    late = {row.name for row in found.omitted if row.reason == "time budget"}
-    assert found.truncated or late
-    for cut in found.truncated:
+    full = planned(bert, left=1e6)
+    assert not full.truncated
+    few = full.expected_seconds / 4
+    result = planned(bert, left=few)
+    assert result.expected_seconds <= few * OVERHEAD
+    late = {row.name for row in result.omitted if row.reason == "time budget"}
+    assert result.truncated or late
+    for cut in result.truncated:
         assert 0 < cut.n_used < cut.n_total
 
 
@@ -158,7 +158,7 @@ def test_planning_times_each_kind_of_question_once(bert, tiny, monkeypatch):
     timed = []
     monkeypatch.setattr(
         "levelhead.study.audit.time_budget._time_query",
-        lambda lm, asked, rows: timed.append(asked.query_kind) or 0.01,
+        lambda lm, queries, rows: timed.append(queries.query_kind) or 0.01,
     )
     core = plan_core(bert, sources(), budget=60.0)
     assert not timed
@@ -168,11 +168,11 @@ def test_planning_times_each_kind_of_question_once(bert, tiny, monkeypatch):
 
 def test_heads_take_what_the_others_leave(bert, tiny, monkeypatch):
     """Their own part of the time is too little for them, but nobody else needs the rest."""
-    whole = planned(bert, left=1e6)
+    full = planned(bert, left=1e6)
     monkeypatch.setattr(dealing, "BUDGET_SHARES", dealing.BUDGET_SHARES | {"heads": 1e-9})
-    found = planned(bert, left=whole.expected_seconds / OVERHEAD * 1.2)
-    assert "heads" in found.study_config.head_maps
-    assert "heads" not in {row.name for row in found.omitted}
+    result = planned(bert, left=full.expected_seconds / OVERHEAD * 1.2)
+    assert "heads" in result.study_config.head_maps
+    assert "heads" not in {row.name for row in result.omitted}
 
 
 def test_missing_data_stay_in_the_plan_as_not_run(bert, tiny, monkeypatch):
@@ -182,10 +182,10 @@ def test_missing_data_stay_in_the_plan_as_not_run(bert, tiny, monkeypatch):
         return parse_measure(text)
 
     monkeypatch.setattr("levelhead.study.audit.audit.parse_measure", missing)
-    found = plan_core(bert, sources(), budget=None)
-    assert found.core == ("seat", "pppl")
-    assert list(found.study_config.measures) == ["seat"]
-    assert [(row.name, row.reason) for row in found.omitted] == [("pppl", "data missing")]
+    result = plan_core(bert, sources(), budget=None)
+    assert result.core == ("seat", "pppl")
+    assert list(result.study_config.measures) == ["seat"]
+    assert [(row.name, row.reason) for row in result.omitted] == [("pppl", "data missing")]
 
 
 def test_a_model_that_no_measure_of_bias_can_be_asked_of_is_an_error(bert, tiny, monkeypatch):
@@ -201,8 +201,8 @@ def test_a_second_model_is_paired_and_an_edit_is_probed(bert, tiny):
     assert (pair.first, pair.second) == ("other", "model")
     assert pair.measures == ("seat", "pppl")
     assert core.study_config.probing["edit"].measure == "seat"
-    whole = extend_audit(core, bert, seconds_left=None)
-    assert set(whole.study_config.comparisons["other"].measures) >= {
+    full = extend_audit(core, bert, seconds_left=None)
+    assert set(full.study_config.comparisons["other"].measures) >= {
         "seat",
         "pppl",
         "half",
@@ -212,12 +212,12 @@ def test_a_second_model_is_paired_and_an_edit_is_probed(bert, tiny):
 
 def test_a_plan_is_kept_and_found_again(bert, tiny, tmp_path):
     folder = tmp_path / "audit"
-    found = planned(bert, left=60.0)
-    assert load_matching_audit(folder, found.request_hash) is None
-    save_audit(found, folder)
-    assert load_matching_audit(folder, found.request_hash) == found == read_audit(folder)
-    assert read_study_config(folder / STUDY_FILE) == found.study_config
-    assert compute_request_hash(bert, sources(), Inference(), 1) == found.request_hash
+    result = planned(bert, left=60.0)
+    assert load_matching_audit(folder, result.request_hash) is None
+    save_audit(result, folder)
+    assert load_matching_audit(folder, result.request_hash) == result == read_audit(folder)
+    assert read_study_config(folder / STUDY_FILE) == result.study_config
+    assert compute_request_hash(bert, sources(), Inference(), 1) == result.request_hash
     for change in ({"seed": 1}, {"resamples": 99}, {"permutations": 99}):
         with pytest.raises(LevelheadError, match="another audit"):
             load_matching_audit(
@@ -227,7 +227,7 @@ def test_a_plan_is_kept_and_found_again(bert, tiny, tmp_path):
         load_matching_audit(folder, compute_request_hash(bert, sources(), Inference(), 2))
     (folder / "audit.json").write_text("{}")
     with pytest.raises(LevelheadError, match="cannot be read"):
-        load_matching_audit(folder, found.request_hash)
+        load_matching_audit(folder, result.request_hash)
     with pytest.raises(LevelheadError, match="contains no audit"):
         read_audit(tmp_path / "nowhere")
 
@@ -283,14 +283,14 @@ def test_heads_are_located_by_the_best_calibrated_smooth_measure(bert):
 
 def test_a_measure_that_failed_validation_locates_no_heads(bert, tiny, monkeypatch):
     monkeypatch.setattr("levelhead.core.calibration.load_calibration", lambda: Failed("seat"))
-    found = planned(bert, left=None)
-    assert not found.study_config.head_maps
-    (heads,) = (row for row in found.omitted if row.name == "heads")
+    result = planned(bert, left=None)
+    assert not result.study_config.head_maps
+    (heads,) = (row for row in result.omitted if row.name == "heads")
     assert "seat failed validation on models with planted bias" in heads.details
 
 
 def test_a_measure_whose_data_are_missing_gives_way_to_the_next(bert, tiny, monkeypatch):
     absent = AuditMeasure("absent", f"{tiny[0].text},contexts_per_word=1,groups=no+body", QUOTAS)
     monkeypatch.setattr(fitting, "LOCATORS", (absent, tiny[0]))
-    found = planned(bert, left=None)
-    assert found.study_config.measures["heads"] == tiny[0].text
+    result = planned(bert, left=None)
+    assert result.study_config.measures["heads"] == tiny[0].text

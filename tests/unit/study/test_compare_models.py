@@ -62,17 +62,17 @@ def paired(folder, edit, more=""):
 
 def test_an_edited_model_stands_beside_its_base(every_step):
     plan, results = read_study_config(every_step.plan), every_step.results
-    found = results["against.base.seat"]
-    assert isinstance(found, Comparison)
+    result = results["against.base.seat"]
+    assert isinstance(result, Comparison)
     base = load(zoo.folder("bert", "BertForPreTraining"))
     other = base.edited(HeadScale([Site("head_out", 1, 1)], 0))
     measure = parse_measure(plan.measures["seat"])
-    assert found.difference.value == pytest.approx(
+    assert result.difference.value == pytest.approx(
         compare(measure, base, other).difference.value, abs=1e-9
     )
-    assert found.second.value == results["cell.both.edited.seat"].value
-    told = result_to_rows("against.base.seat", found)
-    assert [row.name for row in told][:3] == ["first", "second", "second less first"]
+    assert result.second.value == results["cell.both.edited.seat"].value
+    output = result_to_rows("against.base.seat", result)
+    assert [row.name for row in output][:3] == ["first", "second", "second less first"]
     assert load_results(every_step.folder) == results
 
 
@@ -97,7 +97,7 @@ def test_spent_time_leaves_steps_for_the_next_call(tmp_path, edit):
     assert not isinstance(first, StepFailure)  # no time at all would be no run
     assert set(others) == {StepFailure(problem=OUT_OF_TIME, hint=RESUME_HINT)}
     assert all(
-        not isinstance(one, StepFailure) for one in run_study(plan, tmp_path / "out").values()
+        not isinstance(item, StepFailure) for item in run_study(plan, tmp_path / "out").values()
     )
 
 

@@ -5,8 +5,8 @@ import re
 import shutil
 from pathlib import Path
 
-import pytest
 import metric_cases
+import pytest
 import studies
 import zoo
 from command import levelhead
@@ -32,7 +32,7 @@ INFERENCE = Inference(resamples=199, permutations=299)
 
 
 @pytest.fixture(scope="module")
-def ruler(tmp_path_factory):
+def bias_measure(tmp_path_factory):
     lexicon = studies.lexicon(tmp_path_factory.mktemp("words"))
     return f"seat:lexicon={lexicon},targets=things,corpus={metric_cases.corpus()}"
 
@@ -40,20 +40,20 @@ def ruler(tmp_path_factory):
 @pytest.fixture
 def seen(monkeypatch):
     """Rows that a model is shown, and in how many forwards."""
-    found = []
+    result = []
     usual = LM.run_rows
 
     def answer(self, reading, indices, **options):
-        found.append([len(reading.rows[i].ids) for i in indices])
+        result.append([len(reading.rows[i].ids) for i in indices])
         return usual(self, reading, indices, **options)
 
     monkeypatch.setattr(LM, "run_rows", answer)
-    return found
+    return result
 
 
-def test_forwards_and_tokens_are_those_of_the_run(ruler, seen, tmp_path):
+def test_forwards_and_tokens_are_those_of_the_run(bias_measure, seen, tmp_path):
     lm = load(zoo.folder("bert", "BertForPreTraining"), batch_size=7)
-    measures = [parse_measure(ruler), parse_measure(f"{ruler},layer=1")]
+    measures = [parse_measure(bias_measure), parse_measure(f"{bias_measure},layer=1")]
     context = RunContext(store=tmp_path / "responses")
     cost = estimate_cost(lm, measures, context=context)
     assert not (tmp_path / "responses").exists()  # a dry run writes nothing
@@ -69,9 +69,9 @@ def test_forwards_and_tokens_are_those_of_the_run(ruler, seen, tmp_path):
     assert (again.forwards, again.tokens, again.seconds) == (0, 0, 0)
 
 
-def test_only_the_largest_batch_is_run_and_twice(ruler, seen):
+def test_only_the_largest_batch_is_run_and_twice(bias_measure, seen):
     lm = load(zoo.folder("bert", "BertForPreTraining"), batch_size=7)
-    measure = parse_measure(ruler)
+    measure = parse_measure(bias_measure)
     estimate_cost(lm, [measure])
     timed = list(seen)
     seen.clear()
@@ -94,17 +94,17 @@ def test_queries_that_cannot_be_answered_are_dropped_as_in_the_run(seen, tmp_pat
     assert cost.notes == ()  # a measure of utility checks no skill
 
 
-def test_what_is_not_counted_is_named(ruler, monkeypatch):
+def test_what_is_not_counted_is_named(bias_measure, monkeypatch):
     lm = load(zoo.folder("llama", "LlamaForCausalLM"))
     monkeypatch.setattr("levelhead.study.cost.build_query", lambda *_: ("a text to write", {}))
-    cost = estimate_cost(lm, [parse_measure(f"{ruler},layer=0")])
+    cost = estimate_cost(lm, [parse_measure(f"{bias_measure},layer=0")])
     assert cost.forwards == 0
     assert cost.notes[0].endswith("tasks that generate text or query a server")
 
 
 def test_a_study_costs_what_its_measurements_cost(seen, tmp_path):
-    whole = studies.study(tmp_path)
-    text = whole.read_text()
+    full = studies.study(tmp_path)
+    text = full.read_text()
     (tmp_path / "few.toml").write_text(text[: text.index("[head_maps.gender]")])
     few = read_study_config(tmp_path / "few.toml")
     cost = estimate_study_cost(few, tmp_path / "out")
@@ -114,7 +114,7 @@ def test_a_study_costs_what_its_measurements_cost(seen, tmp_path):
     assert (cost.forwards, cost.tokens) == (len(seen), sum(map(sum, seen)))
     assert cost.forwards > 0
     assert estimate_study_cost(few, tmp_path / "out").forwards == 0
-    more = estimate_study_cost(read_study_config(whole), tmp_path / "other")
+    more = estimate_study_cost(read_study_config(full), tmp_path / "other")
     assert (more.forwards, more.tokens) == (cost.forwards, cost.tokens)
     assert "other steps: map.gender, " in more.notes[-1]
 
@@ -179,18 +179,20 @@ def test_the_table_of_large_models_is_of_the_formula():
         assert hours == pytest.approx(expected, rel=0.005)
 
 
-def test_the_command_line(ruler, tmp_path):
+def test_the_command_line(bias_measure, tmp_path):
     model = str(zoo.folder("bert", "BertForPreTraining"))
     store = ("--store", str(tmp_path / "store"))
-    text = levelhead("measure", model, "-m", ruler, "--dry-run", *store)
+    text = levelhead("measure", model, "-m", bias_measure, "--dry-run", *store)
     assert text.returncode == 0, text.stderr
     assert "forward passes of" in text.stdout
-    one = json.loads(levelhead("measure", model, "-m", ruler, "--dry-run", "--json", *store).stdout)
+    single = json.loads(
+        levelhead("measure", model, "-m", bias_measure, "--dry-run", "--json", *store).stdout
+    )
     other = str(shutil.copytree(model, tmp_path / "copy"))
     out = tmp_path / "out"
-    board = levelhead("leaderboard", model, other, "-m", ruler, "-o", str(out), "--dry-run")
+    board = levelhead("leaderboard", model, other, "-m", bias_measure, "-o", str(out), "--dry-run")
     assert board.stdout.startswith(
-        f"{2 * one['forwards']:,} forward passes of {2 * one['tokens']:,} tokens\n"
+        f"{2 * single['forwards']:,} forward passes of {2 * single['tokens']:,} tokens\n"
     ), board.stderr
     (tmp_path / "c.txt").write_text("She is a nurse.\n")
     mined = levelhead("data", "mine", str(tmp_path / "c.txt"), "-o", str(out), "--dry-run")
@@ -199,5 +201,5 @@ def test_the_command_line(ruler, tmp_path):
     study = levelhead("study", "run", plan, "-o", str(out), "--dry-run")
     assert "not counted: " in study.stdout, study.stderr
     assert not out.exists()
-    refused = levelhead("measure", model, "-m", ruler, "--dry-run", "--multiverse", *store)
+    refused = levelhead("measure", model, "-m", bias_measure, "--dry-run", "--multiverse", *store)
     assert refused.returncode == 3

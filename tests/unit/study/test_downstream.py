@@ -67,14 +67,14 @@ def plan(levels=None, **changes):
 @pytest.fixture
 def tiny(monkeypatch):
     """Measures, pairs and models in the words of the zoo; the classifiers are there already."""
-    rulers = {
+    measures = {
         "strength": Strength(triples=triples(24), top=0.3),
         "other": Strength(triples=triples(36)[24:], top=0.3),
         "fairness": made("nli_fairness"),
         "snli": made("snli"),
     }
     models = {"tiny": "strength", "one": "nli_fairness", "two": "nli_fairness"}
-    monkeypatch.setattr(StudySession, "measure", lambda self, name: rulers[name])
+    monkeypatch.setattr(StudySession, "measure", lambda self, name: measures[name])
     loaded = cache(model)  # as a study does: once
     monkeypatch.setattr(StudySession, "model", lambda self, name: loaded(models[name]))
     for place in (downstream, projection_sweep):
@@ -91,11 +91,11 @@ def tiny(monkeypatch):
     ],
 )
 def test_settings_outside(tiny, tmp_path, monkeypatch, levels):
-    asked = plan(list(levels))
-    every = [step.name for step in make_steps(StudySession(asked, tmp_path))]
+    queries = plan(list(levels))
+    every = [step.name for step in make_steps(StudySession(queries, tmp_path))]
     assert every[:2] == ["tuned.one", "tuned.two"]
     assert every[-5:] == [
-        *(f"outside.nli.{one}.{of}" for one in ("one", "two") for of in ("fairness", "snli")),
+        *(f"outside.nli.{item}.{of}" for item in ("one", "two") for of in ("fairness", "snli")),
         "downstream.nli",
     ]
     # Training and the sweep inside have tests of their own.
@@ -103,31 +103,31 @@ def test_settings_outside(tiny, tmp_path, monkeypatch, levels):
         "levelhead.study.run.make_steps",
         lambda work: [step for step in make_steps(work) if "nli" in step.name],
     )
-    found = run_study(asked, tmp_path)
-    swept, table = found["outside.nli.one.fairness"], found["downstream.nli"]
+    result = run_study(queries, tmp_path)
+    swept, table = result["outside.nli.one.fairness"], result["downstream.nli"]
     assert isinstance(swept, SweepReport)
     assert isinstance(table, DownstreamReport)
-    names = ["sent-debias", *(one.name for one in projection_grid() if one.edit_point in levels)]
-    assert [one.name for one in swept.variants] == names
+    names = ["sent-debias", *(item.name for item in projection_grid() if item.edit_point in levels)]
+    assert [variant.name for variant in swept.variants] == names
     assert list(table.column("fairness").values_by_config) == names
     assert table.models == 2
     # Two seeds that are one and the same model here: the mean is each.
     assert table.column("snli").per_model[0] == table.column("snli").per_model[1]
-    values = {one.name: one.value for one in swept.variants}
+    values = {variant.name: variant.value for variant in swept.variants}
     assert table.column("fairness").values_by_config == pytest.approx(values)
     assert table.column("fairness").base == pytest.approx(swept.base.value)
     with monkeypatch.context() as failing:
         failing.setattr(
             "levelhead.core.calibration.load_calibration", lambda: Failed("nli_fairness")
         )
-        told = result_to_rows("downstream.nli", table)
-        assert {row.mark for row in told if row.what == "fairness"} == {DAGGER}
-        assert {row.mark for row in told if row.what == "best by fairness"} == {DAGGER}
-        assert {row.mark for row in told if row.what.endswith("and fairness")} == {DAGGER}
-        assert {row.mark for row in told if "fairness" not in row.what} == {""}
+        output = result_to_rows("downstream.nli", table)
+        assert {row.mark for row in output if row.what == "fairness"} == {DAGGER}
+        assert {row.mark for row in output if row.what == "best by fairness"} == {DAGGER}
+        assert {row.mark for row in output if row.what.endswith("and fairness")} == {DAGGER}
+        assert {row.mark for row in output if "fairness" not in row.what} == {""}
     before = (tmp_path / "table.csv").read_bytes()
     (tmp_path / "table.csv").unlink()
-    run_study(asked, tmp_path)
+    run_study(queries, tmp_path)
     assert (tmp_path / "table.csv").read_bytes() == before
 
 
@@ -137,9 +137,9 @@ def test_whose_subspaces(tiny, tmp_path):
         work = StudySession(plan(subspaces=whose), tmp_path)
         classifier, setting = work.model("one"), projection_grid()[-1]
         expected = build_edits(classifier, setting, fit_subspaces(work.model(source), pairs))
-        found = downstream._build_edits(work, work.config.downstream["nli"], classifier)
-        assert found[setting.name] == expected
-        every[whose] = found
+        result = downstream._build_edits(work, work.config.downstream["nli"], classifier)
+        assert result[setting.name] == expected
+        every[whose] = result
     assert all(every["refitted"][name] != edits for name, edits in every["reused"].items())
 
 

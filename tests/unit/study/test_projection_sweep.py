@@ -53,12 +53,12 @@ def plan(**changes):
 def tiny(monkeypatch):
     """Measures, pairs and the model in the words of the zoo."""
     every = triples(24)
-    rulers = {
+    measures = {
         "dev": Strength(triples=every[:12], top=0.3),
         "test": Strength(triples=every[12:], top=0.3),
         "seat": made("seat"),
     }
-    monkeypatch.setattr(StudySession, "measure", lambda self, name: rulers[name])
+    monkeypatch.setattr(StudySession, "measure", lambda self, name: measures[name])
     loaded = cache(model)  # as a study does: once
     monkeypatch.setattr(StudySession, "model", lambda self, name: loaded("strength"))
     monkeypatch.setattr(projection_sweep, "contrast_pairs", lambda name, n=None, seed=0: PAIRS[:n])
@@ -80,56 +80,58 @@ SOME = ("sent", "penultimate")
 # Takes 10 s with some levels: each is judged against 200 placebos, the fewest that a plan may ask.
 @pytest.mark.parametrize("levels", [SOME, pytest.param(EDIT_POINTS, marks=pytest.mark.full)])
 def test_every_step_of_a_sweep(tiny, tmp_path, monkeypatch, levels):
-    settings = [one for one in projection_grid() if one.edit_point in levels]
+    settings = [item for item in projection_grid() if item.edit_point in levels]
     # A price that says which way is worse is wanted: SEAT is none.
-    asked = plan(utility_measure=None, edit_points=None if levels == EDIT_POINTS else list(levels))
-    found = run_study(asked, tmp_path)
-    assert list(found) == [
+    queries = plan(
+        utility_measure=None, edit_points=None if levels == EDIT_POINTS else list(levels)
+    )
+    result = run_study(queries, tmp_path)
+    assert list(result) == [
         *("stability.all", "sweep.all.dev", "sweep.all.seat"),
         *("findings.all.dev", "findings.all.test", "choice.all", "choice.all.value", "pairs.all"),
         *(f"placebo.all.{level}" for level in levels),
     ]
-    assert isinstance(found["stability.all"], SubspaceStabilityReport)
-    strength, seat = found["sweep.all.dev"], found["sweep.all.seat"]
+    assert isinstance(result["stability.all"], SubspaceStabilityReport)
+    strength, seat = result["sweep.all.dev"], result["sweep.all.seat"]
     assert isinstance(strength, SweepReport)
-    assert [one.name for one in strength.variants] == [one.name for one in settings]
+    assert [variant.name for variant in strength.variants] == [setting.name for setting in settings]
     assert not strength.unaffected_variants
-    for one in strength.variants:
-        assert one.change.value == pytest.approx(one.value - strength.base.value)
+    for item in strength.variants:
+        assert item.change.value == pytest.approx(item.value - strength.base.value)
     # SEAT reads words, not the first token nor the classifier's input.
     assert isinstance(seat, SweepReport)
     assert set(seat.unaffected_variants) == {
-        one.name for one in settings if one.edit_point in ("sent", "last")
+        setting.name for setting in settings if setting.edit_point in ("sent", "last")
     }
     assert len(seat.variants) == (64 if levels == EDIT_POINTS else 32)
-    choice = found["choice.all"]
+    choice = result["choice.all"]
     assert isinstance(choice, DevSelection)
-    assert [one.data.keys() for one in choice.provenance] == [strength.provenance.data.keys()] * 2
-    assert found["findings.all.dev"].provenance == strength.provenance
+    assert [item.data.keys() for item in choice.provenance] == [strength.provenance.data.keys()] * 2
+    assert result["findings.all.dev"].provenance == strength.provenance
     if choice.chosen is not None:
-        assert isinstance(found["pairs.all"], PairBudgetCurve)
-        assert [one.pairs for one in found["pairs.all"].sizes] == [8, 16]
-    judged = [found[f"placebo.all.{level}"] for level in levels]
-    assert any(isinstance(one, PlaceboReport) for one in judged)
-    for level, one in zip(levels, judged, strict=True):
-        if isinstance(one, PlaceboReport):
-            assert one.variant.startswith(level)
-            assert len(one.placebo_test.placebo_gains) == 200
-            assert one.variance_match.n_placebos == 200
-            assert one.provenance.model_hash == strength.provenance.model_hash
-            assert one.n_candidates == sum(setting.edit_point == level for setting in settings)
-            assert -1 <= one.placebo_test.item_correlation <= 1
+        assert isinstance(result["pairs.all"], PairBudgetCurve)
+        assert [size.pairs for size in result["pairs.all"].sizes] == [8, 16]
+    judged = [result[f"placebo.all.{level}"] for level in levels]
+    assert any(isinstance(item, PlaceboReport) for item in judged)
+    for level, item in zip(levels, judged, strict=True):
+        if isinstance(item, PlaceboReport):
+            assert item.variant.startswith(level)
+            assert len(item.placebo_test.placebo_gains) == 200
+            assert item.variance_match.n_placebos == 200
+            assert item.provenance.model_hash == strength.provenance.model_hash
+            assert item.n_candidates == sum(setting.edit_point == level for setting in settings)
+            assert -1 <= item.placebo_test.item_correlation <= 1
         else:
-            assert isinstance(one, StepFailure)
+            assert isinstance(item, StepFailure)
     with monkeypatch.context() as failing:
         failing.setattr("levelhead.core.calibration.load_calibration", lambda: Failed("strength"))
-        for name, one in found.items():
+        for name, item in result.items():
             failed = name != "stability.all" and "seat" not in name
-            told = [row.mark for row in result_to_rows(name, one) if row.what not in OF_NO_RULER]
-            assert set(told) <= {DAGGER if failed else ""}
+            output = [row.mark for row in result_to_rows(name, item) if row.what not in OF_NO_RULER]
+            assert set(output) <= {DAGGER if failed else ""}
     before = contents(tmp_path)
     (tmp_path / "table.csv").unlink()
-    run_study(asked, tmp_path)
+    run_study(queries, tmp_path)
     assert contents(tmp_path) == before
 
 
@@ -140,7 +142,7 @@ def test_a_sweep_of_one_level_has_no_steps_of_others(tiny, tmp_path):
     steps = projection_sweep.steps_of_sweep(
         StudySession(row, tmp_path), "all", row.projection_sweeps["all"]
     )
-    assert [one.name for one in steps if "placebo" in one.name] == ["placebo.all.last"]
+    assert [step.name for step in steps if "placebo" in step.name] == ["placebo.all.last"]
 
 
 def test_names_of_a_sweep_are_checked():

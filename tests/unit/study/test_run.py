@@ -45,23 +45,27 @@ def small(tmp_path_factory):
 
 def test_every_step_is_done_and_told(every_step):
     """Takes 10 s if it is the first that asks for the study of every step."""
-    _, folder, results, told = every_step
-    assert [name for name, _, _ in told[:-1]] == [
+    _, folder, results, output = every_step
+    assert [name for name, _, _ in output[:-1]] == [
         *("child.swapped", "cell.all.tiny.seat"),
-        *(f"cell.both.{model}.{one}" for model in ("edited", "swapped") for one in MEASURES),
+        *(
+            f"cell.both.{model}.{measure}"
+            for model in ("edited", "swapped")
+            for measure in MEASURES
+        ),
         *("against.base.seat", "removed.edit"),
         *("map.gender", "describe.gender", "control.gender.3"),
         *("splits.gender", "greedy.gender", "map.again"),
         *("masking.heads", "lines.heads", "amplify.heads", "explain.heads", "example.heads"),
         "compare.itself",
     ]
-    assert told[-1] == ("done", 20, 20)
-    assert {name for name, _, _ in told[:-1]} == set(results)
+    assert output[-1] == ("done", 20, 20)
+    assert {name for name, _, _ in output[:-1]} == set(results)
     assert set(studies.contents(folder)) == {"table.csv", *(f"{name}.json" for name in results)}
     assert results["map.gender"] == HeadMap.from_json(
         (folder / "results" / "map.gender.json").read_bytes()
     )
-    kinds = {name.partition(".")[0]: type(one).__name__ for name, one in results.items()}
+    kinds = {name.partition(".")[0]: type(result).__name__ for name, result in results.items()}
     assert kinds == {
         **{
             "child": "TrainedVariant",
@@ -95,19 +99,23 @@ def test_the_table_is_tidy(every_step):
         rows = list(csv.DictReader(file))
     heads = results["map.gender"]
     scores = [row for row in rows if row["step"] == "map.gender" and row["what"] == "score"]
-    assert [float(row["value"]) for row in scores] == [one.score for one in heads.scores]
+    assert [float(row["value"]) for row in scores] == [item.score for item in heads.scores]
     effects = [row for row in rows if row["step"] == "map.gender" and row["what"] == "effect"]
     assert all(row["low"] and row["high"] and row["adjusted"] for row in effects)
     # What is inconclusive has no number, nor has a picture of one sentence.
     assert {row["step"] for row in rows} == set(results) - {"removed.edit", "example.heads"}
 
 
-def test_what_a_failed_ruler_says_is_marked(small, monkeypatch):
+def test_what_a_failed_measure_says_is_marked(small, monkeypatch):
     results = small[2]
-    marks = {name: {row.mark for row in result_to_rows(name, one)} for name, one in results.items()}
+    marks = {
+        name: {row.mark for row in result_to_rows(name, result)} for name, result in results.items()
+    }
     assert set().union(*marks.values()) == {""}
     monkeypatch.setattr("levelhead.core.calibration.load_calibration", lambda: Failed("seat"))
-    marks = {name: {row.mark for row in result_to_rows(name, one)} for name, one in results.items()}
+    marks = {
+        name: {row.mark for row in result_to_rows(name, result)} for name, result in results.items()
+    }
     assert list(marks.values()) == [{DAGGER}] * 8
 
 
@@ -116,18 +124,18 @@ def test_processes_give_the_same_bytes(small, tmp_path, monkeypatch):
     the contract of runners spawns them."""
     monkeypatch.setattr("levelhead.engine.executors.processes._SPAWN", SERVER)
     plan, folder, results = small
-    told = []
-    found = run_study(
+    output = []
+    result = run_study(
         read_study_config(plan),
         tmp_path / "out",
         executor=LocalProcesses(2),
-        on_step=lambda name, done, of: told.append((name, done, of)),
+        on_step=lambda name, done, of: output.append((name, done, of)),
     )
-    assert found == results
-    assert list(found) == list(results)
+    assert result == results
+    assert list(result) == list(results)
     assert studies.contents(tmp_path / "out") == studies.contents(folder)
-    assert [done for _, done, _ in told] == list(range(9))
-    order = [name for name, _, _ in told]
+    assert [done for _, done, _ in output] == list(range(9))
+    order = [name for name, _, _ in output]
     assert order.index("map.gender") < order.index("describe.gender")
     assert max(order.index("map.gender"), order.index("map.again")) < order.index("compare.itself")
 
@@ -148,11 +156,11 @@ def test_killed_it_ends_with_the_same_bytes(small, tmp_path, after):
 def test_a_step_here_has_the_threads_that_it_has_in_a_worker(tmp_path, monkeypatch):
     seen = []
 
-    def told(step, **_):
+    def output(step, **_):
         seen.append(torch.get_num_threads())
         return StepFailure(problem="nothing", hint="nothing")
 
-    monkeypatch.setattr("levelhead.study.run.run_step_safely", told)
+    monkeypatch.setattr("levelhead.study.run.run_step_safely", output)
     before = torch.get_num_threads()
     torch.set_num_threads(3)
     try:
@@ -229,7 +237,7 @@ def test_another_plan_leaves_nothing_of_the_one_before(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("text", "results", "drawn"),
+    ("text", "results", "sample"),
     [
         # Takes 6 s: four figures, as SVG and PNG.
         (studies.FEW, 2, ("map.again", "map.again.ranked")),
@@ -241,13 +249,13 @@ def test_another_plan_leaves_nothing_of_the_one_before(tmp_path, monkeypatch):
         ),
     ],
 )
-def test_the_command_draws_a_page(tmp_path, text, results, drawn):
+def test_the_command_draws_a_page(tmp_path, text, results, sample):
     folder = tmp_path / "out"
     done = levelhead("study", "run", str(studies.study(tmp_path, text)), "-o", str(folder))
     assert done.returncode == 0, done.stderr
     assert f"table.csv: {results} results" in done.stdout
     page = (folder / "index.html").read_text()
-    for name in drawn:
+    for name in sample:
         assert f"figures/{name}.svg" in page
         assert (folder / "figures" / f"{name}.svg").read_text().startswith("<svg")
 

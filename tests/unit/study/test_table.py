@@ -45,9 +45,9 @@ def test_every_other_result_says_what_it_is_measured_by():
 
 
 def test_maps_of_models_with_other_heads_have_no_count_of_the_same_heads():
-    told = result_to_rows("compare.all", comparison())
-    counted = {row.name for row in told if row.what == "anti-bias heads turned positive"}
-    assert counted == {one.name for one in comparison().compared_maps} - {"deeper model"}
+    output = result_to_rows("compare.all", comparison())
+    counted = {row.name for row in output if row.what == "anti-bias heads turned positive"}
+    assert counted == {item.name for item in comparison().compared_maps} - {"deeper model"}
 
 
 @pytest.mark.parametrize(
@@ -69,14 +69,14 @@ def test_every_method_says_what_its_interval_is_over(method, over):
 
 
 def test_intervals_over_random_sets_stand_in_a_block_of_their_own():
-    told = result_to_rows("masking.table1", targeted())
-    assert all(row.over for row in told if row.low is not None)
-    (first, items), (second, sets) = group_by_interval(told)
+    output = result_to_rows("masking.table1", targeted())
+    assert all(row.over for row in output if row.low is not None)
+    (first, items), (second, sets) = group_by_interval(output)
     assert (first, second) == ("", "5 random head sets")
     assert {row.name for row in sets} == {"random 3", "random 44"}
     assert {row.n for row in sets} == {5}
     assert not any(row.name.startswith("random") for row in items)
-    assert "5 random head sets" in to_csv(told)
+    assert "5 random head sets" in to_csv(output)
     assert [over for over, _ in group_by_interval(result_to_rows("glue", masked_task()))] == [
         "",
         "3 random head sets",

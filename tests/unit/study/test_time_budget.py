@@ -30,23 +30,23 @@ def test_time_is_shared_out_whole_and_to_nobody_more_than_it_needs(costs, total)
     assert all(given_to[name] <= costs[name] for name in costs)
     assert sum(given_to.values()) == pytest.approx(min(total, sum(costs.values())), abs=1e-6)
     cut = [given_to[name] for name in costs if given_to[name] < costs[name]]
-    assert all(one == pytest.approx(max(cut)) for one in cut)
+    assert all(item == pytest.approx(max(cut)) for item in cut)
 
 
 def test_questions_are_counted_with_and_without_thrift():
-    lm, ruler = model("seat"), made("seat")
-    asked = ruler.queries(lm)
-    whole = count_queries(asked, ruler)
-    assert whole == sum(len(item.queries) for one in asked for item in one.items)
-    words = sum(len(one.items) for one in asked)
-    assert count_queries(asked, ruler, CheaperOption("contexts_per_word", 1)) <= words
-    assert 0 < count_queries(asked, ruler, CheaperOption("subsample_fraction", 0.5)) < whole
-    assert count_queries(asked, ruler, CheaperOption("limit", 3)) == 3
+    lm, measure = model("seat"), made("seat")
+    query_set = measure.queries(lm)
+    full = count_queries(query_set, measure)
+    assert full == sum(len(item.queries) for entry in query_set for item in entry.items)
+    words = sum(len(item.items) for item in query_set)
+    assert count_queries(query_set, measure, CheaperOption("contexts_per_word", 1)) <= words
+    assert 0 < count_queries(query_set, measure, CheaperOption("subsample_fraction", 0.5)) < full
+    assert count_queries(query_set, measure, CheaperOption("limit", 3)) == 3
 
 
 def test_a_question_takes_time():
-    lm, ruler = model("seat"), made("seat")
+    lm, measure = model("seat"), made("seat")
     paces = QueryTimer(lm, threads=1)
-    assert 0 < paces.seconds_per_query(ruler.queries(lm)) < 5
+    assert 0 < paces.seconds_per_query(measure.queries(lm)) < 5
     assert set(paces.seconds_by_kind) == {"embed"}
-    assert QueryTimer(lm, threads=1, is_timed=False).seconds_per_query(ruler.queries(lm)) == 0
+    assert QueryTimer(lm, threads=1, is_timed=False).seconds_per_query(measure.queries(lm)) == 0

@@ -14,7 +14,7 @@ from levelhead.replication.dawkins2024.downstream import (
     compare_downstream,
 )
 
-NAMES = [one.name for one in projection_grid()]
+NAMES = [item.name for item in projection_grid()]
 S = ColumnInfo(name="strength", better="lower")
 ETA = ColumnInfo(name="fairness", better="higher")
 PRICE = ColumnInfo(name="accuracy", better="higher")
@@ -24,13 +24,16 @@ def column(values, seed=0, noise=0.02, n=60, names=NAMES):
     """The base at 1 and settings at these values, of n units."""
     rng = np.random.default_rng(seed)
     units = 1 + 0.05 * rng.normal(size=n)
-    rows = [read(units), *(read(units - 1 + own + noise * rng.normal(size=n)) for own in values)]
-    ruler = Plain()
-    told = {"metric": ruler.primary_metric, "inference": INFERENCE, "out_of_bag": True}
-    return resample_paired(ruler, rows, ruler.primary_metric.aggregate, **told)
+    rows = [
+        read(units),
+        *(read(units - 1 + value + noise * rng.normal(size=n)) for value in values),
+    ]
+    measure = Plain()
+    output = {"metric": measure.primary_metric, "inference": INFERENCE, "out_of_bag": True}
+    return resample_paired(measure, rows, measure.primary_metric.aggregate, **output)
 
 
-def whole(**how):
+def full_result(**how):
     rng = np.random.default_rng(5)
     inner = rng.normal(size=74)
     outer = -inner + 0.3 * rng.normal(size=74)
@@ -44,66 +47,68 @@ def whole(**how):
 
 
 def test_a_correlation_is_that_of_all_settings_and_the_base():
-    found = whole()
-    cell = found.correlations[0]
+    result = full_result()
+    cell = result.correlations[0]
     assert cell.name == "spearman of strength and fairness"
-    columns = [found.column(name) for name in ("strength", "fairness")]
-    values = [[one.base, *one.values_by_config.values()] for one in columns]
+    columns = [result.column(name) for name in ("strength", "fairness")]
+    values = [[column.base, *column.values_by_config.values()] for column in columns]
     assert cell.value == pytest.approx(stats.spearmanr(*values).statistic)
     assert cell.n == 75
     assert -0.99 < cell.interval.low < cell.value < cell.interval.high < -0.8
-    assert DownstreamReport.from_json(found.to_json()) == found
+    assert DownstreamReport.from_json(result.to_json()) == result
 
 
 def test_classifiers_are_averaged_setting_by_setting():
-    found = whole()
-    own = found.column("fairness")
-    assert [own.base, *own.values_by_config.values()] == pytest.approx(
-        np.mean(own.per_model, axis=0)
+    result = full_result()
+    subset = result.column("fairness")
+    assert [subset.base, *subset.values_by_config.values()] == pytest.approx(
+        np.mean(subset.per_model, axis=0)
     )
-    assert list(own.values_by_config) == NAMES
-    assert found.models == 2
+    assert list(subset.values_by_config) == NAMES
+    assert result.models == 2
     with pytest.raises(LevelheadError, match="did not respond to the same items"):
         average_resamples([column([0.0] * 74), column([0.0] * 74, n=61)])
 
 
 def test_viability_is_absolute_or_relative():
-    found = whole(viability="absolute")
-    base = found.column("accuracy").base
-    assert found.utility_limit == pytest.approx(base - 0.05)
-    assert set(found.viable) == {name for i, name in enumerate(NAMES) if i % 3}
-    assert whole(viability="relative", max_utility_loss=0.5).utility_limit == pytest.approx(
+    result = full_result(viability="absolute")
+    base = result.column("accuracy").base
+    assert result.utility_limit == pytest.approx(base - 0.05)
+    assert set(result.viable) == {name for i, name in enumerate(NAMES) if i % 3}
+    assert full_result(viability="relative", max_utility_loss=0.5).utility_limit == pytest.approx(
         base / 2
     )
     # Inside, nothing is asked of a price; outside, the best is viable.
-    best = {(one.edit_point, one.measure): one for one in found.best_configs}
-    column = found.column("fairness").values_by_config
+    best = {(config.edit_point, config.measure): config for config in result.best_configs}
+    column = result.column("fairness").values_by_config
     deep = best[("penultimate", "fairness")]
-    some = [name for name in found.viable if name.startswith("penultimate ")]
+    some = [name for name in result.viable if name.startswith("penultimate ")]
     assert deep.config == max(some, key=column.get)
     assert deep.n_configs == 32
-    inner = found.column("strength").values_by_config
+    inner = result.column("strength").values_by_config
     every = [name for name in NAMES if name.startswith("last ")]
     assert best[("last", "strength")].config == min(every, key=inner.get)
-    nothing = whole(max_utility_loss=-1)
+    nothing = full_result(max_utility_loss=-1)
     assert nothing.best_configs[-1].config is None
     assert nothing.regrets == ()
     for wrong in ({"viability": "other"}, {"utility_measure": "other"}):
         with pytest.raises(LevelheadError):
-            whole(**wrong)
+            full_result(**wrong)
 
 
 def test_a_price_that_is_better_when_low():
     low = ColumnInfo(name="perplexity", better="lower")
     price = np.linspace(0.5, 2.0, 74)
-    found = compare_downstream(
+    result = compare_downstream(
         NAMES,
         {S: column(np.zeros(74))},
         {ETA: [column(np.ones(74), 1)], low: [column(price, 3)]},
         utility_measure="perplexity",
     )
-    assert found.utility_limit == pytest.approx(1.05 * found.column("perplexity").base)
-    assert set(found.viable) == {name for name, own in zip(NAMES, price, strict=True) if own < 1.05}
+    assert result.utility_limit == pytest.approx(1.05 * result.column("perplexity").base)
+    assert set(result.viable) == {
+        name for name, subset in zip(NAMES, price, strict=True) if subset < 1.05
+    }
 
 
 def test_columns_of_another_length_are_refused():
@@ -117,10 +122,10 @@ def test_choosing_by_another_measure_costs_what_it_costs():
     inner, outer = values.copy(), values.copy()
     inner[3], outer[7] = -1.0, 1.0  # the best inside is not the best outside
     price = {PRICE: [column(values + 1, 3)]}
-    found = compare_downstream(
+    result = compare_downstream(
         NAMES, {S: column(inner)}, {ETA: [column(outer, 1)], **price}, utility_measure="accuracy"
     )
-    (regret,) = [one for one in found.regrets if one.measure == "fairness"]
+    (regret,) = [regret for regret in result.regrets if regret.measure == "fairness"]
     assert (regret.chosen_by, regret.config, regret.best_config) == ("strength", NAMES[3], NAMES[7])
     assert regret.regret.value == pytest.approx(1, abs=0.05)
     assert (1 in regret.regret.interval, regret.verdict) == (True, "yes")
@@ -129,6 +134,6 @@ def test_choosing_by_another_measure_costs_what_it_costs():
     same = compare_downstream(
         NAMES, {S: column(inner)}, {ETA: [column(outer, 1)], **price}, utility_measure="accuracy"
     )
-    (regret,) = [one for one in same.regrets if one.measure == "fairness"]
+    (regret,) = [regret for regret in same.regrets if regret.measure == "fairness"]
     assert (regret.verdict, regret.config) == ("no", regret.best_config)
     assert abs(regret.regret.value) < 0.05

@@ -15,9 +15,9 @@ SETS = {"top 1": (Site("head_out", 0, 1),), "all positive": (Site("head_out", 1,
 
 def seed(values, n=60, spread=0.5):
     """The whole classifier, then each masked one, of n items."""
-    whole = np.array(values, dtype=float)
+    full = np.array(values, dtype=float)
     noise = spread * np.random.default_rng(0).standard_normal((99, len(values)))
-    return PairedResamples(whole, whole + noise, whole[:0], grouped_design(n), 0.95, ("a",))
+    return PairedResamples(full, full + noise, full[:0], grouped_design(n), 0.95, ("a",))
 
 
 def masked(*seeds, n_random=2):
@@ -28,27 +28,27 @@ def masked(*seeds, n_random=2):
 
 
 def test_values_are_means_over_seeds_and_random_heads_are_no_sets():
-    found = masked((60, 58, 59, 57, 60, 61, 59), (62, 60, 63, 61, 62, 61, 61))
-    assert (found.task, found.metric, found.mask, found.seeds) == (
+    result = masked((60, 58, 59, 57, 60, 61, 59), (62, 60, 63, 61, 62, 61, 61))
+    assert (result.task, result.metric, result.mask, result.seeds) == (
         "rte",
         "accuracy",
         "after",
         (0, 1),
     )
-    assert found.heads == {"top 1": ("1-2",), "all positive": ("2-1",)}
-    assert found.full == 61
-    assert [(row.name, row.value) for row in found.sets] == [("top 1", 59), ("all positive", 61)]
-    assert found.sets[0].change.value == pytest.approx(-2)
-    assert found.per_seed[1] == {"full": 62, "top 1": 60, "all positive": 63}
-    assert found.random == {"top 1": (59, 61), "all positive": (61, 60)}
+    assert result.heads == {"top 1": ("1-2",), "all positive": ("2-1",)}
+    assert result.full == 61
+    assert [(row.name, row.value) for row in result.sets] == [("top 1", 59), ("all positive", 61)]
+    assert result.sets[0].change.value == pytest.approx(-2)
+    assert result.per_seed[1] == {"full": 62, "top 1": 60, "all positive": 63}
+    assert result.random == {"top 1": (59, 61), "all positive": (61, 60)}
     # One of two random sets leaves as little as the top head; both leave no more than the other.
-    assert found.p("top 1") == pytest.approx(2 / 3)
-    assert found.p("all positive") == 1
+    assert result.p("top 1") == pytest.approx(2 / 3)
+    assert result.p("all positive") == 1
     # Random heads are a control: with or without them, changes are corrected over the sets alone.
     alone = masked((60, 58, 59), (62, 60, 63), n_random=0)
     assert alone.random == {}
     assert {row.change.p.family for row in alone.sets} == {
-        row.change.p.family for row in found.sets
+        row.change.p.family for row in result.sets
     }
 
 

@@ -17,33 +17,37 @@ INFERENCE = Inference(seed=1, resamples=99, permutations=99)
 
 @functools.cache
 def located():
-    ruler, lm = made("seat"), model("seat")
-    return ruler, lm, locate(lm, ruler, split="contexts", bias_direction="+", inference=INFERENCE)
-
-
-def test_a_ruler_that_failed_is_marked_and_a_price_is_not():
-    ruler, lm, heads = located()
-    found = measure_masking_curves(
-        lm, heads, [("seat", ruler), ("price", made("pppl"))], inference=INFERENCE
+    measure, lm = made("seat"), model("seat")
+    return (
+        measure,
+        lm,
+        locate(lm, measure, split="contexts", bias_direction="+", inference=INFERENCE),
     )
-    assert found.measure == "value"
-    assert marks(found, "seat") == ({DAGGER}, {""})
+
+
+def test_a_measure_that_failed_is_marked_and_a_price_is_not():
+    bias_measure, lm, heads = located()
+    result = measure_masking_curves(
+        lm, heads, [("seat", bias_measure), ("price", made("pppl"))], inference=INFERENCE
+    )
+    assert result.measure == "value"
+    assert marks(result, "seat") == ({DAGGER}, {""})
 
 
 def test_lines_begin_with_no_head_masked():
-    ruler, lm, heads = located()
+    bias_measure, lm, heads = located()
     measure = made("lpbs")
-    found = measure_masking_curves(lm, heads, [("lpbs", measure)], step=3, inference=INFERENCE)
-    (curve,) = found.curves
+    result = measure_masking_curves(lm, heads, [("lpbs", measure)], step=3, inference=INFERENCE)
+    (curve,) = result.curves
     ks = [point.k for point in curve.points]
     assert ks[0] == 0
     assert ks[-1] == len(heads.positive_heads())
     assert curve.points[0].change is None
     first, last = curve.points[0], curve.points[-1]
     assert last.change.value == pytest.approx(last.value - first.value, abs=1e-9)
-    assert ruler.name == heads.measure
-    assert (found.map, found.measure) == (heads.content_hash, measure.name)
+    assert bias_measure.name == heads.measure
+    assert (result.map, result.measure) == (heads.content_hash, measure.name)
     for point in curve.points:
         edited = lm.edited(mask_heads(heads.positive_heads()[: point.k])) if point.k else lm
         assert point.value == pytest.approx(float(measure.reduce(measure.read(edited)[0])))
-    assert MaskingCurves.from_json(found.to_json()) == found
+    assert MaskingCurves.from_json(result.to_json()) == result
