@@ -42,11 +42,11 @@ from levelhead.study.steps.kinds import StepDefinition
 from levelhead.study.steps.made_models import FinetuneStep
 from levelhead.study.steps.projection_sweep import (
     ProjectionSweepStep,
-    findings_rows,
     predict_edit_points,
     sweep_configs,
     sweep_inputs,
 )
+from levelhead.study.sweep_table import findings_rows
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
