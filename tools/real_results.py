@@ -217,7 +217,7 @@ def page(folder: Path) -> str:
         f"readouts not yet stored, start-up included; `--threads {THREADS}`. Measures",
         "of one model that ask the same (cloze, cloze_probability, cloze_relative; crows,",
         "crows_margin) find the readouts of the first stored. Other work ran beside some commands:",
-        "seconds are for an idea, not for comparison. † marks a measure that failed where the truth",
+        "seconds are for an idea, not for comparison. † marks a measure that failed where truth",
         "is known ([calibration](calibration.md)).",
     ]
     seconds = {

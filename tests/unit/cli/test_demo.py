@@ -21,12 +21,12 @@ def test_the_demo_shows_the_planted_bias_and_none_where_there_is_none(tmp_path):
     assert "rho 1: 4 of 4 measures detect a bias" in report
     assert report.count("at best") == 6
     assert report.count("is stored in") == 2
-    # The biased one edited: less of both, at a price that is told.
+    # The biased one edited: less of both, at a cost that is shown.
     edited = report[report.index("rho 1, edited") :].splitlines()[2:5]
     assert [line.split(":")[0].strip() for line in edited] == ["strength", "seat", "pppl"]
     assert all(": lower" in line for line in edited[:2])
     page = (tmp_path / "demo.html").read_text()
-    assert "4 of 4 rulers of bias tell this model from parity." in page
+    assert "4 of 4 measures show significant bias" in page
 
 
 def test_an_unknown_architecture_is_exit_3():

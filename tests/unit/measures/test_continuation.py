@@ -143,7 +143,7 @@ def test_a_refusal_counts_for_nobody():
 
 @pytest.mark.parametrize("turned", [1, -1])
 def test_a_model_that_always_follows_is_read(turned):
-    """Resampling knows no other value; a measure that is silent where all is biased would mislead."""
+    """Resampling knows no other value; silence where all is biased would mislead."""
     measure, lm = made("continuation"), model("continuation")
     (result,) = measure.read(lm)
     always = result.values.clone()

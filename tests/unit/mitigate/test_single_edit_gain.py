@@ -1,4 +1,4 @@
-"""A measure's gain is the bias of the model minus that of the edited one; what cannot fall is said."""
+"""The gain by a measure is the base's bias minus the edited model's; what cannot fall is said."""
 
 import pytest
 import torch
