@@ -187,7 +187,7 @@ def check_skills(lm, single):
 
 
 # More than 5 s: 10 permutations are four measures each, and the organism may have to be grown. Of
-# tests that keep their level 10 raise 0.5 alarms, more than 3 with a chance of .001 (and the seeds are
+# tests that keep their level 10 raise 0.5 alarms, more than 3 with a chance of .001 (the seeds are
 # fixed); tests that reject half the time raise 5. 30 permutations bound the level more closely.
 @pytest.mark.parametrize(("deals", "most"), [(10, 3), pytest.param(30, 5, marks=pytest.mark.full)])
 def test_without_a_bias_nothing_is_found_whatever_the_labels(deals, most):
