@@ -200,6 +200,11 @@ def test_the_command_line(bias_measure, tmp_path):
     plan = str(studies.study(tmp_path))
     study = levelhead("study", "run", plan, "-o", str(out), "--dry-run")
     assert "not counted: " in study.stdout, study.stderr
+    rows = "he is a nurse,she is,entailment\nshe is,he was,not_entailment\n" * 2
+    (tmp_path / "t.csv").write_text(f"sentence1,sentence2,label\n{rows}")
+    texts = ("--train", str(tmp_path / "t.csv"), "--dev", str(tmp_path / "t.csv"))
+    tuned = levelhead("finetune", model, "--task", "rte", *texts, "-o", str(out), "--dry-run")
+    assert "forward passes of" in tuned.stdout, tuned.stderr
     assert not out.exists()
     refused = levelhead("measure", model, "-m", bias_measure, "--dry-run", "--multiverse", *store)
     assert refused.returncode == 3
