@@ -74,7 +74,8 @@ def ratios(lm, words, prompts, pieces: int) -> tuple[float, float, float]:
         texts = [item.queries[0][0] for item in query_set.items]
         full = cloze.build_lm_fill_words_query(lm, texts, list(query_set.settings["words"]))
         base = cloze.build_lm_top_k_query(lm, texts, 1)
-        distinct = dict(zip(base.rows, base.readout.positions, strict=True))
+        positions = [row[0] for row in base.readout.read_positions]
+        distinct = dict(zip(base.rows, positions, strict=True))
         spent = [
             seconds(lambda battery=battery: read_output(lm, battery)),
             seconds(lambda subset=distinct: bare(lm, [*subset], [*subset.values()])),

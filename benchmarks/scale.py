@@ -52,10 +52,10 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--keep", type=Path, help="keep the texts here, and use those that are")
     parser.add_argument("--way", choices=WAYS, help=argparse.SUPPRESS)
-    parser.add_argument("--told", nargs="*", help=argparse.SUPPRESS)
+    parser.add_argument("--arguments", nargs="*", help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.way:
-        print(json.dumps(WAYS[args.way](args.told)))
+        print(json.dumps(WAYS[args.way](args.arguments)))
         return
     sizes = QUICK if args.quick else SIZES
     with tempfile.TemporaryDirectory() as scratch:
@@ -127,7 +127,7 @@ def hashed(times: int) -> None:
 
 def read_output(way: str, *args: str) -> dict[str, float]:
     """What one way takes, in a process of its own."""
-    command = [sys.executable, __file__, "--way", way, "--told", *args]
+    command = [sys.executable, __file__, "--way", way, "--arguments", *args]
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
     result: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
     print(f"{way} {len(args)} {args[-1]}: {result}", file=sys.stderr, flush=True)
