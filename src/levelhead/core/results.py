@@ -148,6 +148,22 @@ class ItemValue(NamedTuple):
     value: FiniteFloat
 
 
+class QueryDetail(NamedTuple):
+    """A query of an item as a person reads it, and what the model answered."""
+
+    text: str
+    responses: tuple[tuple[str, FiniteFloat], ...] = ()
+    """Label and probability, log-probability or rate of each response; empty for vectors."""
+
+
+class ItemDetail(NamedTuple):
+    """The content of an item: what the model was given and how it responded."""
+
+    item: str
+    group: str
+    queries: tuple[QueryDetail, ...]
+
+
 class Precision(Record):
     """Precision of a tested number, from which its minimum detectable effect is computed.
 
@@ -323,13 +339,15 @@ class Measurement(Record):
     """Evidence that the model can do what the measure needs; None if it was not checked."""
     dropped: tuple[DroppedItem, ...]
     per_item_values: tuple[ItemValue, ...] = ()
+    item_details: tuple[ItemDetail, ...] = ()
+    """Content of the items, or of those that contribute most; empty if it was not recorded."""
     extras: tuple[Estimate, ...] = ()
     """Numbers without which the value can be misinterpreted."""
     notes: tuple[str, ...] = ()
     """Cautions for the reader, in plain words."""
     provenance: Provenance
 
-    @field_validator("dropped", "per_item_values")
+    @field_validator("dropped", "per_item_values", "item_details")
     @classmethod
     def _sort_by_item(cls, rows: tuple[tuple[str, object], ...]) -> tuple[tuple[str, object], ...]:
         # The order in which results arrive differs between runs; the bytes must not depend on it.
