@@ -139,7 +139,7 @@ def model(name: str) -> str:
     return str(ASSETS / "models" / name)
 
 
-def own_texts(folder: Path) -> dict[str, str]:
+def texts_file(folder: Path) -> dict[str, str]:
     """CoLA's development sets as a user's file."""
     from levelhead.data.catalog.datasets import dataset
 
@@ -157,7 +157,7 @@ def options(measure: str, folder: Path) -> list[str]:
     """What a command needs beside the measure's name."""
     if not measure.startswith("counterfactual"):
         return []
-    subset = own_texts(folder)
+    subset = texts_file(folder)
     return ["--data", subset["texts"], "--text", subset["text"], "--label", subset["label"]]
 
 
@@ -209,7 +209,7 @@ def recomputed(folder: Path) -> None:
             path = folder / f"{name} {measure}.json"
             if not path.exists():
                 continue
-            subset = own_texts(folder) if measure.startswith("counterfactual") else None
+            subset = texts_file(folder) if measure.startswith("counterfactual") else None
             wanted = parse_measures(measure, subset)
             result = run_measures(
                 lm, wanted, context=RunContext(store=folder / "store", threads=THREADS)
