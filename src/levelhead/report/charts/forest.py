@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from altair.typing import ChartType
 
     from levelhead.core.results import Estimate, Measurement
+    from levelhead.measures.compare import Comparison
 
 WIDTH, HEIGHT = 420, 34
 ABOUT = (
@@ -36,6 +37,23 @@ def forest_chart(
         *(_row(name, estimate) for name, estimate in rows), spacing=24, bounds="flush"
     )
     return apply_theme(chart, title, lines, width=WIDTH + 180.0)
+
+
+def measurement_chart(measurement: Measurement) -> ChartType:
+    """Plot a measurement, and the other numbers that are reported with it in the same unit."""
+    extras = [extra for extra in measurement.extras if extra.unit == measurement.unit]
+    rows = [(measurement.measure, measurement), *((extra.name, extra) for extra in extras)]
+    return forest_chart(rows, title=measurement.measure, lines=ABOUT[:1])
+
+
+def comparison_chart(comparison: Comparison) -> ChartType:
+    """Plot the values of both models, and their difference on the same items."""
+    rows = [
+        ("first model", comparison.first),
+        ("second model", comparison.second),
+        ("difference", comparison.difference),
+    ]
+    return forest_chart(rows, title=comparison.measure, lines=(ABOUT[0], "each row has an axis"))
 
 
 def _row(name: str, estimate: Measurement | Estimate) -> ChartType:

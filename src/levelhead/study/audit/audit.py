@@ -94,6 +94,7 @@ def plan_core(
     budget: float | None,
     inference: Inference = Inference(),
     threads: int = 1,
+    record_items: bool = True,
 ) -> Audit:
     """Plan the core suite of a model, which depends on neither the budget nor the machine.
 
@@ -103,6 +104,7 @@ def plan_core(
         budget: seconds, stored for the additions; None: no limit.
         inference: seed, resamples and permutations.
         threads: number of threads of numpy and torch.
+        record_items: whether results contain the texts of the items.
     """
     suite = core_suite(kind_of(lm))
     measures: dict[str, str] = {}
@@ -132,6 +134,7 @@ def plan_core(
         "description": f"An audit of {_display_name(sources.model)}",
         **inference_keys(inference),
         "threads": threads,
+        "record_items": record_items,
         "models": {MODEL: sources.model}
         | ({OTHER: sources.against} if sources.against is not None else {}),
         "measures": measures,
