@@ -13,6 +13,7 @@ from maps import (
     example_of,
     head_map,
     masked_lines,
+    measurement,
     repeated_splits,
     targeted,
 )
@@ -31,9 +32,18 @@ from sweeps import (
 )
 
 from levelhead.core.errors import LevelheadError
+from levelhead.measures.compare import Comparison
 from levelhead.report.charts.registry import CHARTS, MAPS, chart, save
 
 RESULTS = [
+    measurement(),
+    Comparison(
+        measure="seat",
+        first=measurement(1.0),
+        second=measurement(0.5),
+        difference=estimate("difference of seat", -0.5, p=0.01),
+        verdict="nearer to parity",
+    ),
     head_map(3, 4),
     comparison(3, 4, 2),
     control(),
@@ -145,9 +155,9 @@ def test_what_has_no_chart():
         chart(estimate("x", 1.0))
     assert str(error.value) == (
         "there is no chart of a Estimate\n  hint: results with a chart: AttentionExample, "
-        "ClaimTests, CounterStereotypeResult, DevSelection, DownstreamReport, "
+        "ClaimTests, Comparison, CounterStereotypeResult, DevSelection, DownstreamReport, "
         "GlueMaskingResult, HeadMap, KnowledgeResult, MapComparison, MapDescription, "
-        "MaskingCurves, MaskingReport, "
+        "MaskingCurves, MaskingReport, Measurement, "
         "PairBudgetCurve, ParetoFront, PlaceboReport, RandomHeadControl, RemovalReport, "
         "SelectionReport, SplitStability, SubspaceStabilityReport, SweepReport"
     )
