@@ -198,9 +198,7 @@ def test_a_study_of_confidential_texts_records_none(small, tmp_path):
     plan, folder, results = small
     shutil.copytree(folder, tmp_path / "run")
     with pytest.raises(LevelheadError, match="the study records the texts of items"):
-        run_study(
-            read_study_config(plan), tmp_path / "run", context=RunContext(record_items=False)
-        )
+        run_study(read_study_config(plan), tmp_path / "run", context=RunContext(record_items=False))
     config = read_study_config(plan).model_copy(update={"record_items": False})
     cells = {
         name: result
