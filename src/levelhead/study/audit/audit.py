@@ -159,7 +159,9 @@ def plan_core(
     config = StudyConfig.model_validate(tables)
     config.check()
     return Audit(
-        request_hash=compute_request_hash(lm, sources, inference, threads),
+        request_hash=compute_request_hash(
+            lm, sources, inference, threads, record_items=record_items
+        ),
         budget=budget,
         model_summary=_hide_paths(str(lm), lm, sources.model),
         study_config=config,
@@ -235,10 +237,20 @@ class NoBiasMeasureError(LevelheadError):
     """No bias measure of the core suite fits the model."""
 
 
-def compute_request_hash(lm: LM, sources: AuditSources, inference: Inference, threads: int) -> str:
+def compute_request_hash(
+    lm: LM,
+    sources: AuditSources,
+    inference: Inference,
+    threads: int,
+    *,
+    record_items: bool = True,
+) -> str:
     """Hash everything that the core suite's plan depends on: neither budget nor speed."""
     against = None if sources.against is None else sources.against.model_dump()
-    keys = {**inference_keys(inference), "threads": threads}
+    # An audit that records texts must not be resumed as one that does not. The default stays out of
+    # the hash, so that audits of earlier versions can be resumed.
+    choice = {} if record_items else {"record_items": False}
+    keys = {**inference_keys(inference), "threads": threads, **choice}
     return content_hash({"model": model_key(lm), "against": against, **keys})
 
 
