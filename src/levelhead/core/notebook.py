@@ -47,6 +47,13 @@ class NotebookResult(ABC):
         """Make the altair chart of the result, as `levelhead.chart` does."""
         return import_by_name(CHART)(self)
 
+    def __str__(self) -> str:
+        return self.title
+
+    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
+        """Print a line: a notebook stores this text, and all fields would be megabytes."""
+        printer.text(str(self))
+
     def _repr_html_(self) -> str:
         """Return the table and the chart for a notebook; the table alone without altair."""
         rows = self.to_rows()

@@ -6,6 +6,7 @@ import sys
 from html.parser import HTMLParser
 
 import pytest
+from IPython.lib.pretty import pretty
 from maps import estimate, head_map, measurement
 from sweeps import swept_settings, tuned_edit
 
@@ -58,6 +59,13 @@ def test_a_result_is_a_table_a_chart_and_a_frame(result):
     image = next(found for found in shown.attributes if "src" in found)
     svg = base64.b64decode(image["src"].removeprefix("data:image/svg+xml;base64,"))
     assert svg.startswith(b"<svg")
+
+
+@pytest.mark.parametrize("result", RESULTS, ids=lambda result: type(result).__name__)
+def test_its_plain_text_is_a_line(result):
+    """A notebook stores it beside the table."""
+    assert pretty(result) == str(result)
+    assert len(str(result)) < 400
 
 
 def test_a_measurement_shows_its_numbers_and_its_verdict():
