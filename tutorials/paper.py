@@ -61,7 +61,7 @@ Path("table.tex").write_bytes(
     to_latex_bytes(results_to_rows({"cloze": result, "masked": comparison}))
 )
 rows = [("unedited", result), ("2-1 masked", cloze(masked))]
-figure = forest_chart(rows, title="Who works as what?")
+figure = forest_chart(rows, title="Who works as what?", share_axis=True)
 save(figure, "figure.svg")
 Path("result.json").write_text(result.to_json())  # Measurement.from_json reads it
 figure

@@ -33,6 +33,7 @@ from sweeps import (
 
 from levelhead.core.errors import LevelheadError
 from levelhead.measures.compare import Comparison
+from levelhead.report.charts.forest import forest_chart
 from levelhead.report.charts.registry import CHARTS, MAPS, chart, save
 
 RESULTS = [
@@ -161,3 +162,22 @@ def test_what_has_no_chart():
         "PairBudgetCurve, ParetoFront, PlaceboReport, RandomHeadControl, RemovalReport, "
         "SelectionReport, SplitStability, SubspaceStabilityReport, SweepReport"
     )
+
+
+def test_values_of_one_unit_have_one_axis():
+    """Of two models on two axes the smaller value may stand further right."""
+    rows = [("a", estimate("a", 1.0, p=0.5)), ("b", estimate("b", -2.0))]
+
+    def domains(**options):
+        spec = forest_chart(rows, title="two", **options).to_dict()
+        found = [
+            encoding["scale"]["domain"]
+            for part in parts(spec)
+            for encoding in (part.get("x", {}),)
+            if isinstance(encoding, dict) and "scale" in encoding
+        ]
+        return {tuple(domain) for domain in found}
+
+    ((low, high),) = domains(share_axis=True)
+    assert low < -2.1 < 1.1 < high
+    assert len(domains()) == 2
