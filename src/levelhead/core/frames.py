@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 Backend = Literal["pandas", "polars", "dict"]
 """Library of a data frame; "dict" is a dictionary of lists and needs none."""
-LIBRARIES = ("pandas", "polars")
+LIBRARIES: tuple[Backend, ...] = ("pandas", "polars")
 """Libraries of data frames; without a choice the first that is installed is used."""
 
 
@@ -99,7 +99,7 @@ def make_frame(rows: Sequence[Mapping[str, object]], backend: Backend | None = N
 def choose_backend(backend: Backend | None = None) -> Backend:
     """Return the library of data frames: the named one, or the first that is installed."""
     if backend is None:
-        return next((name for name in LIBRARIES if _is_installed(name)), "dict")  # type: ignore[return-value]
+        return next((name for name in LIBRARIES if _is_installed(name)), "dict")
     require_option("library of data frames", backend, get_args(Backend))
     if backend != "dict" and not _is_installed(backend):
         raise LevelheadError(

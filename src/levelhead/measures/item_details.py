@@ -189,7 +189,8 @@ def _describe_placed_word(
 ) -> QueryDetail:
     total, count = answer[:2]
     text = str(query[0]).replace(MASK, str(query[1]), 1)
-    return QueryDetail(text, _label_responses((str(query[1]),), (total / max(count, 1),)))
+    # One label for all words, which the text shows: else a data frame has a column for each.
+    return QueryDetail(text, _label_responses(("word probability",), (total / max(count, 1),)))
 
 
 def _describe_top_tokens(

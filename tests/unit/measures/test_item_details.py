@@ -71,7 +71,7 @@ KINDS = {
         ("The [MASK] left.", "nursemaid"),
         [0.75, 3.0],
         {},
-        ("The nursemaid left.", (("nursemaid", 0.25),)),
+        ("The nursemaid left.", (("word probability", 0.25),)),
     ),
     "top": (
         ("The [MASK] left.",),

@@ -52,13 +52,14 @@ def forest_chart(
 def measurement_chart(measurement: Measurement) -> ChartType:
     """Plot a measurement, and the other numbers that are reported with it in the same unit."""
     extras = [extra for extra in measurement.extras if extra.unit == measurement.unit]
-    rows = [(measurement.measure, measurement), *((extra.name, extra) for extra in extras)]
+    rows: list[tuple[str, Measurement | Estimate]] = [(measurement.measure, measurement)]
+    rows += [(extra.name, extra) for extra in extras]
     return forest_chart(rows, title=measurement.measure, lines=ABOUT[:1], share_axis=True)
 
 
 def comparison_chart(comparison: Comparison) -> ChartType:
     """Plot the values of both models, and their difference on the same items."""
-    rows = [
+    rows: list[tuple[str, Measurement | Estimate]] = [
         ("first model", comparison.first),
         ("second model", comparison.second),
         ("difference", comparison.difference),
