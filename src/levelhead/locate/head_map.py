@@ -9,6 +9,7 @@ from pydantic import Field, model_validator
 
 from levelhead.core.calibration import get_measure_key
 from levelhead.core.errors import LevelheadError, NotMeasurableError
+from levelhead.core.notebook import NotebookResult
 from levelhead.core.results import Estimate, Interval, Measurement, Provenance, PValue, Record
 from levelhead.models.sites import Site
 
@@ -98,7 +99,7 @@ def component_site(component: Component, layer: int, head: int | None = None) ->
     return Site("mlp_out", layer) if component == "mlp" else Site("embeddings")
 
 
-class HeadMap(Record):
+class HeadMap(NotebookResult, Record):
     """Scores of all heads, and all that belongs to them."""
 
     method: LocateMethod
@@ -122,6 +123,31 @@ class HeadMap(Record):
     def measured_by(self) -> MeasureKey | None:
         """What it is measured by."""
         return get_measure_key(self.measurement)
+
+    @property
+    def title(self) -> str:
+        """The measure, the method and the verdict."""
+        return f"{self.measure} by {self.method}: {self.verdict}"
+
+    def to_rows(self) -> list[dict[str, object]]:
+        """One row per head and other requested part, from the largest score to the least."""
+        return [
+            {
+                "component": score.component,
+                "layer": score.layer,
+                "head": score.head,
+                "label": score.label,
+                "score": score.score,
+                "effect": score.effect,
+                "low": score.interval and score.interval.low,
+                "high": score.interval and score.interval.high,
+                "p": score.p and score.p.value,
+                "p_adjusted": score.p and score.p.adjusted,
+                "detectable": score.detectable,
+                "significant": score.is_significant,
+            }
+            for score in sorted(self.scores, key=lambda score: -score.score)
+        ]
 
     @property
     def heads(self) -> tuple[ComponentScore, ...]:

@@ -6,7 +6,7 @@ of a large model, gives effects, intervals and p-values on the confirm half.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
 
 from levelhead.core.errors import LevelheadError, require_option
@@ -171,8 +171,12 @@ def locate(
         ),
         agreement=evaluation.agreement if method != "ablation" else None,
         replication=evaluation.replication if item_split.split_by != "none" else None,
+        # A map is about heads: the content of the items is in a measurement of its own.
         measurement=measure.compute_measurement(
-            lm, responses, inference=run.inference, threads=context.threads
+            lm,
+            responses,
+            inference=run.inference,
+            context=replace(context, record_items=False),
         ),
         notes=path_notes
         + _notes(estimates, len(ablatable_sites), discovery, item_split, responses[0]),

@@ -23,6 +23,7 @@ from levelhead.measures.inference import (
     holm_corrected,
     note_failure,
 )
+from levelhead.measures.item_details import describe_items, neutral_value
 from levelhead.measures.items import subsample_queries
 from levelhead.measures.metric import jackknife_variance, require_differentiable, require_values
 from levelhead.measures.options import option_as_json
@@ -306,15 +307,27 @@ class Measure(ABC):
         """
         response_sets = self.read(lm, context=context)
         measurement = self.compute_measurement(
-            lm, response_sets, inference=inference, threads=context.threads
+            lm, response_sets, inference=inference, context=context
         )
         skill = self.assess_skill(lm, response_sets[0], context=context)
         return measurement.model_copy(update={"skill": skill})
 
     def compute_measurement(
-        self, lm: LM, response_sets: Sequence[Responses], *, inference: Inference, threads: int = 1
+        self,
+        lm: LM,
+        response_sets: Sequence[Responses],
+        *,
+        inference: Inference,
+        context: RunContext = RunContext(),
     ) -> Measurement:
-        """Compute the measurement from stored responses, without a forward pass."""
+        """Compute the measurement from stored responses, without a forward pass.
+
+        Args:
+            lm: The model.
+            response_sets: Responses to each query set of the measure.
+            inference: Seed, resamples and level.
+            context: Threads, and whether the texts of the items are recorded.
+        """
         responses, primary = response_sets[0], self.primary_metric
         values = primary.per_item_values(responses)
         require_values(values)
@@ -334,7 +347,7 @@ class Measure(ABC):
         p = self._unflagged_p(unflagged) if self.test_on_unflagged_only else extras.p or main.p
         sampled_responses = self.select_sampled(responses)
         # Metrics with several columns per item keep the value in the first and weights in the rest.
-        item_values = values.detach() if values.dim() == 1 else values.detach()[:, 0]
+        item_values = (values if values.dim() == 1 else values[:, 0]).detach().double().tolist()
         parity = main.parity if extras.parity is None else extras.parity
         above, below = ("", "") if parity is None else self.describe_direction()
         return Measurement(
@@ -361,9 +374,18 @@ class Measure(ABC):
                 if self.is_sampled(item)
             ),
             per_item_values=tuple(
-                ItemValue(item.id, float(value))
+                ItemValue(item.id, value)
                 for item, value in zip(sampled_responses.items, item_values, strict=True)
             ),
+            item_details=describe_items(
+                lm,
+                sampled_responses,
+                item_values,
+                neutral_value(primary, item_values, main.value, parity),
+                self.compared_groups,
+            )
+            if context.record_items
+            else (),
             extras=(*unflagged, *extra_estimates, *extras.estimates),
             notes=(
                 *self.excluded_groups_note(),
@@ -372,7 +394,7 @@ class Measure(ABC):
                 *describe_losses(response_sets),
                 *extras.notes,
             ),
-            provenance=self._provenance(lm, response_sets, inference, threads),
+            provenance=self._provenance(lm, response_sets, inference, context.threads),
         )
 
     def estimate_metric(

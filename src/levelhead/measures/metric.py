@@ -120,6 +120,11 @@ class Metric:
         """Whether the gradient is zero wherever it exists."""
         return self.smooth_surrogate is not None
 
+    @property
+    def flips_signs(self) -> bool:
+        """Whether exchanging an item's counterfactuals changes the sign of its value."""
+        return self.null == "flip" and self.flip in (flip_signs, flip_first_column)
+
     def difference(self, aggregate: Aggregate) -> Metric:
         """A difference of values of this metric, with a parity of 0.
 

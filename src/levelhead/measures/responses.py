@@ -72,6 +72,10 @@ class Responses:
     """Smallest batch size after a shortage of memory; None if no batch had to shrink."""
     population: int | None = None
     """Number of items in the data set, queried or not; None if it is unknown."""
+    query_kind: QueryKind | None = None
+    """Kind of all queries; None if no model was queried."""
+    settings: FrozenDict = NO_METADATA
+    """Settings that all queries share."""
 
     def __len__(self) -> int:
         return len(self.items)
@@ -374,6 +378,8 @@ def collect_responses(query_set: QuerySet, plan: ReadPlan, store: Store) -> Resp
         notes=query_set.notes,
         shrunk_to=batch_shrunk_to,
         population=query_set.population,
+        query_kind=query_set.query_kind,
+        settings=query_set.settings,
     )
 
 

@@ -208,6 +208,8 @@ def _make_task(
             "format": "levelhead-study-2",
             "name": "one-of-many",
             "threads": context.threads,
+            # A board compares the values of many models: texts would repeat in each.
+            "record_items": False,
             **inference_keys(inference),
             "models": {
                 MODEL: {"path": absolute_path_str(path), "revision": revision, **load_options}

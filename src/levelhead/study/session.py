@@ -192,8 +192,13 @@ def _study_context(config: StudyConfigBase, folder: Path, context: RunContext) -
             f"{context.threads} threads, and the study says {config.threads}",
             hint="give threads in the study only",
         )
+    # Workers read the study only: a choice made elsewhere would not reach them.
+    if config.record_items and not context.record_items:
+        raise LevelheadError(
+            "the study records the texts of items", hint="say record_items = false in the study"
+        )
     store = str(folder / "store") if context.store is None else absolute_url(context.store)
-    return replace(context, store=store, threads=config.threads)
+    return replace(context, store=store, threads=config.threads, record_items=config.record_items)
 
 
 def measure_inputs(measure: Measure) -> dict[str, object]:

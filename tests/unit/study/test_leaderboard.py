@@ -52,6 +52,7 @@ def test_what_fails_with_one_model_is_told_and_the_others_go_on(queries, board):
     last = result.entries[-1]
     assert last.model == none
     assert "config.json" in last.missing[measure]
+    assert not any(entry.measurements[measure].item_details for entry in result.entries[:-1])
     assert costs[none].model_bytes == 0
     assert all(costs[name].model_bytes > 0 and costs[name].stored_bytes > 0 for name in models)
 

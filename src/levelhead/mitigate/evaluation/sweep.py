@@ -9,6 +9,8 @@ from pydantic import Field
 from levelhead.core.calibration import MeasureKey
 from levelhead.core.canonical_json import content_hash
 from levelhead.core.errors import NotMeasurableError
+from levelhead.core.frames import make_number_row
+from levelhead.core.notebook import NotebookResult
 from levelhead.core.results import DroppedItem, Estimate, Provenance, Record
 from levelhead.core.run_context import RunContext
 from levelhead.measures.edit_sweep import read_all_variants
@@ -36,7 +38,7 @@ class VariantRow(Record):
     """Edited less base, item by item; None: not one answer changes."""
 
 
-class SweepReport(Record):
+class SweepReport(NotebookResult, Record):
     """One measure of the model and of every setting."""
 
     measure: str
@@ -50,6 +52,23 @@ class SweepReport(Record):
     measured_by: MeasureKey | None = None
     """What it is measured by."""
     provenance: Provenance | None = None
+
+    @property
+    def title(self) -> str:
+        """The measure and the number of settings."""
+        return f"{self.measure} with {len(self.variants)} edits"
+
+    def to_rows(self) -> list[dict[str, object]]:
+        """The unedited model, then each setting: its value, and its change with the interval."""
+        return [
+            {"name": "unedited", "value": self.base.value},
+            *(
+                {"change" if key == "value" else key: cell for key, cell in row.items()}
+                | {"name": variant.name, "value": variant.value}
+                for variant in self.variants
+                for row in (make_number_row(variant.name, variant.change),)
+            ),
+        ]
 
     def variant(self, name: str) -> VariantRow | None:
         """A setting by its name; None if it cannot change the measure."""

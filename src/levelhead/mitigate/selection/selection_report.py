@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 from pydantic import Field
 
 from levelhead.core.calibration import MeasureKey
+from levelhead.core.notebook import NotebookResult
 from levelhead.core.results import DroppedItem, Estimate, Provenance, Record
 from levelhead.mitigate.selection.candidates import Kind
 
@@ -53,7 +54,7 @@ class HeldOutResult(Record):
     """The upper end of the loss lies within the limit."""
 
 
-class SelectionReport(Record):
+class SelectionReport(NotebookResult, Record):
     """Which edit was chosen, why, and what else was tried."""
 
     bias_measure: str
@@ -82,6 +83,30 @@ class SelectionReport(Record):
     provenance: Provenance
     measured_by: MeasureKey | None = None
     """The gain."""
+
+    @property
+    def title(self) -> str:
+        """Which candidate was chosen, or why none was."""
+        return self.reason
+
+    def to_rows(self) -> list[dict[str, object]]:
+        """One row per candidate: gain and loss with intervals, and why it may not be chosen."""
+        return [
+            {
+                "name": candidate.name,
+                "kind": candidate.kind,
+                "gain": candidate.gain and candidate.gain.value,
+                "low": candidate.gain and candidate.gain.interval.low,
+                "high": candidate.gain and candidate.gain.interval.high,
+                "lower_bound": candidate.lower_bound,
+                "loss": candidate.loss and candidate.loss.value,
+                "loss_low": candidate.loss and candidate.loss.interval.low,
+                "loss_high": candidate.loss and candidate.loss.interval.high,
+                "chosen": candidate.name == self.chosen,
+                "excluded_because": candidate.exclusion_reason,
+            }
+            for candidate in self.candidates
+        ]
 
     @property
     def eligible(self) -> tuple[CandidateResult, ...]:

@@ -80,8 +80,14 @@ def run_measure_step(session: StudySession, model: str, name: str) -> Measuremen
     lm, measure = session.model(model), session.measure(name)
     return session.load_or_compute(
         Measurement,
-        # The measurement contains the skill, so a new revision of skills computes it again.
-        {"measure": measure_inputs(measure), "model": model_key(lm), "skill": skills.REVISION},
+        # The measurement contains the skill, so a new revision of skills computes it again; it
+        # also contains the items or not.
+        {
+            "measure": measure_inputs(measure),
+            "model": model_key(lm),
+            "skill": skills.REVISION,
+            "items": session.context.record_items,
+        },
         lambda: measure(lm, inference=session.inference, context=session.context),
     )
 
