@@ -80,7 +80,9 @@ class Measure(ABC):
     """Name of the primary metric, one of `metrics`; by default the first of them."""
 
     metrics: ClassVar[dict[str, str]] = {}
-    """Metrics that can be the primary metric, with a one-line description; the default first."""
+    """Metrics that can be the primary metric, with a one-line description; the default first. Each
+    is the name of a metric in `formulas`, which may hold further metrics. Without `metrics`, the
+    first formula is the primary metric."""
     needs: ClassVar[tuple[RequiredHead, ...]]
     """Heads; a model must hold at least one of them."""
     has_lint_rules: ClassVar[bool] = False
@@ -176,7 +178,11 @@ class Measure(ABC):
         )
 
     def blank_words(self, lm: LM) -> Sequence[str]:
-        """Group words that fill the blanks of the texts; empty if the texts have no blank."""
+        """Group words that fill the blanks of the texts; empty if the texts have no blank.
+
+        Override it if a text has a blank: otherwise the default skill check scores a literal
+        [MASK] as one of the words of the text.
+        """
         return ()
 
     def make_skill_check(self, lm: LM, responses: Responses) -> SkillCheck | None:
@@ -234,12 +240,14 @@ class Measure(ABC):
     @property
     def ordered_metrics(self) -> tuple[Metric, ...]:
         """The metrics, the primary metric first."""
-        # A stable sort: only the primary metric moves, so the order of columns stays comparable.
-        return tuple(sorted(self.formulas, key=lambda metric: metric.name != self.metric))
+        formulas = self.formulas
+        primary = _find_metric(formulas, self.metric) if self.metric else formulas[0]
+        # Only the primary metric moves, so the order of columns stays comparable.
+        return (primary, *(metric for metric in formulas if metric is not primary))
 
     @property
     def primary_metric(self) -> Metric:
-        """The metric whose value the measure reports first."""
+        """The metric whose value the measure reports first; an error if no formula has its name."""
         return self.ordered_metrics[0]
 
     @property
@@ -436,10 +444,7 @@ class Measure(ABC):
 
     def get_metric(self, name: str) -> Metric:
         """Return a metric by name."""
-        for metric in self.ordered_metrics:
-            if metric.name == name:
-                return metric
-        raise UnknownNameError("metric", name, [metric.name for metric in self.ordered_metrics])
+        return _find_metric(self.formulas, name)
 
     def _estimate_unflagged(
         self, responses: Responses, inference: Inference
@@ -492,3 +497,10 @@ class Measure(ABC):
                 "level": inference.level,
             },
         )
+
+
+def _find_metric(metrics: Sequence[Metric], name: str) -> Metric:
+    for metric in metrics:
+        if metric.name == name:
+            return metric
+    raise UnknownNameError("metric", name, [metric.name for metric in metrics])

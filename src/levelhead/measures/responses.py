@@ -53,7 +53,8 @@ class Responses:
 
     items: tuple[MeasureItem, ...]
     values: torch.Tensor
-    """`[items, queries, r]`, or `[items, r]` if answers are averaged; float64."""
+    """`[items, queries, r]`, or `[items, r]` if answers are averaged; float64. The table under
+    `QUERY_KINDS` explains the r columns of each kind of query."""
     factors: tuple[str, ...]
     dropped: tuple[tuple[MeasureItem, str], ...]
     """The other items, with the reasons."""
