@@ -69,7 +69,7 @@ FLIP = Metric(
     high=float("inf"),
     direction="larger: more",
     comparability_key="mean of pairs",
-    null="flip",
+    null="sign_flip",
     method="expanded",
 )
 

@@ -72,7 +72,12 @@ class TestInputs(NamedTuple):
 
 @dataclass(frozen=True)
 class Measure(ABC):
-    """Abstract base class of all measures; `MEASURES` lists the final classes."""
+    """Abstract base class of all measures; `MEASURES` lists the final classes.
+
+    Bases in between: `LexiconMeasure` (two groups of a lexicon), `PromptMeasure` (the prompts of
+    Counteracts), `TwinTripleMeasure` (a context, its next sentences and their counterfactuals), its
+    subclass `PreferenceMeasure`, `LabelAccuracy` (predicted labels) and `PerplexityBase`.
+    """
 
     subsample_fraction: float = field(default=1.0, kw_only=True)
     """Fraction of the sampled units (words, pairs, occupations) that is queried; deterministic."""
@@ -149,7 +154,7 @@ class Measure(ABC):
     def design(self, responses: Responses, metric: Metric) -> Design:
         """The sampling design of a metric."""
         # A permutation of units between groups needs the group of each unit in the design.
-        return self.select_sampled(responses).design(grouped=metric.null == "deal")
+        return self.select_sampled(responses).design(grouped=metric.null == "permute_units")
 
     def describe_direction(self) -> tuple[str, str]:
         """What a value above parity and a value below parity mean, in words."""
@@ -252,7 +257,10 @@ class Measure(ABC):
 
     @property
     def name(self) -> str:
-        """Name of the primary metric."""
+        """Name of the primary metric, not of the class in `MEASURES`.
+
+        It names the measure in results: `crows:metric=crows_margin` has the name `crows_margin`.
+        """
         return self.primary_metric.name
 
     def measure_key(self, lm: LM) -> MeasureKey | None:

@@ -23,7 +23,7 @@ from levelhead.measures.cloze.margins import (
     estimate_margin,
     estimate_margin_change,
 )
-from levelhead.measures.cloze.prompts_base import BASE
+from levelhead.measures.cloze.prompt_measure import BASE
 from levelhead.measures.inference import estimate, holm_corrected
 from levelhead.measures.reductions import mean
 from levelhead.stats.designs import clustered_design

@@ -32,7 +32,7 @@ from levelhead.explain.prompting.verbalizer import add_prevalent_words
 from levelhead.measures.cloze.battery import Battery
 from levelhead.measures.cloze.cloze import Cloze
 from levelhead.measures.cloze.margins import estimate_kind_mean, estimate_margin
-from levelhead.measures.cloze.prompts_base import BASE
+from levelhead.measures.cloze.prompt_measure import BASE
 
 if TYPE_CHECKING:
     from levelhead.data.prompts.counteracts import OccupationSet

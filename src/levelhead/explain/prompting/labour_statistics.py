@@ -17,7 +17,7 @@ from levelhead.core.errors import NotMeasurableError
 from levelhead.core.results import Estimate, Record
 from levelhead.data.prompts.counteracts import load_counteracts_table
 from levelhead.explain.prompting.contrasts import with_95_level
-from levelhead.measures.cloze.prompts_base import BASE, PAPER
+from levelhead.measures.cloze.prompt_measure import BASE, PAPER
 from levelhead.measures.inference import estimate
 from levelhead.measures.metric import Aggregate, Metric
 from levelhead.measures.reductions import take_resample

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from levelhead.core.errors import NotMeasurableError
 from levelhead.data.prompts.counteracts import make_counteracts_prompts
 from levelhead.measures.cloze.formatting import choose_prompt_format
-from levelhead.measures.cloze.prompts_base import KINDS
+from levelhead.measures.cloze.prompt_measure import KINDS
 
 if TYPE_CHECKING:
     from levelhead.data.prompts.counteracts import CounteractsPrompt

@@ -34,12 +34,12 @@ def sample_relabelling(
     metric = measure.primary_metric
     # The same null as the measure's own test: which labels are exchangeable is the measure's to
     # say.
-    if metric.null == "deal":
+    if metric.null == "permute_units":
         groups = _permute_groups(measure, responses, rng)
         return (
             lambda variant_responses: _with_groups(variant_responses, groups)
         ), metric.per_item_values
-    if metric.null == "flip":
+    if metric.null == "sign_flip":
         factor = measure.design(responses, metric).factors[0]
         signs = torch.from_numpy(rng.choice([-1.0, 1.0], factor.n_units))[
             torch.from_numpy(factor.unit_of_item)

@@ -239,7 +239,7 @@ class Counterfactual(LexiconMeasure):
             name=f"{metric.name}, excess over placebo twins",
             aggregate=column_difference(metric.aggregate, 0, 1),
             parity=0.0,
-            null="flip",
+            null="sign_flip",
             flip=swap_columns,
             low=-metric.high,
             # A few texts may change a lot and most hardly: the outermost of three methods covers.

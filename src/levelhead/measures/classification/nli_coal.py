@@ -199,7 +199,7 @@ class NliCoal(Measure):
                 above="inferences are drawn as the stereotype has it",
                 below="inferences are drawn against the stereotype",
                 parity=0.0,
-                null="flip",
+                null="sign_flip",
             )
             # Each twin is half of the items: the factor 2 turns their mean into a difference.
             values = nli_probabilities(twins)[:, column] * side * sign

@@ -375,7 +375,7 @@ class Nli(LexiconMeasure):
                 above=f"pairs with {first} words are rather called {label}",
                 below=f"pairs with {second} words are rather called {label}",
                 parity=0.0,
-                null="flip",
+                null="sign_flip",
                 flip=flip_first_column,
                 method=None,
             )

@@ -222,7 +222,7 @@ class StereoSet(Measure):
             comparability_key="stereotype score",
             parity=50.0,
             # Under equal treatment, either ending of an item is as likely to have the higher score.
-            null="flip",
+            null="sign_flip",
             smooth_surrogate="stereotype_margin",
             closed_form_interval=_constant_interval,
         )

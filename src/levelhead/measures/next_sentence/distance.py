@@ -108,7 +108,7 @@ class Distance(TwinTripleMeasure):
             below="unrelated sentences follow contexts of the second group more readily",
             comparability_key="distance, signed difference",
             parity=0.0,
-            null="flip",
+            null="sign_flip",
             method=None,
         )
         return top, signed
@@ -213,7 +213,7 @@ class Distance(TwinTripleMeasure):
             name="excess over placebo twins",
             aggregate=column_difference(self.top_mean, 0, 1),
             parity=0.0,
-            null="flip",
+            null="sign_flip",
             flip=swap_columns,
             low=-1.0,
             # A difference of top shares depends on a few items: see docs/statistics.md.

@@ -92,7 +92,7 @@ class PreferenceMeasure(TwinTripleMeasure):
             # A mean of the largest values is positive under equal treatment, too: parity is
             # estimated.
             parity=None,
-            null="flip",
+            null="sign_flip",
             signed_part=self.signed_part,
             method="expanded",
         )

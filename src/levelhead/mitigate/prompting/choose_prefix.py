@@ -22,7 +22,7 @@ from levelhead.measures.cloze.battery import Battery, BatteryResponses
 from levelhead.measures.cloze.cloze import Cloze
 from levelhead.measures.cloze.formatting import choose_prompt_format
 from levelhead.measures.cloze.margins import MARGIN, estimate_margin
-from levelhead.measures.cloze.prompts_base import BASE, PAPER
+from levelhead.measures.cloze.prompt_measure import BASE, PAPER
 from levelhead.measures.generation.continuation import OCCUPATION, Continuation
 from levelhead.measures.inference import estimate
 from levelhead.measures.items import MeasureItem, QuerySet
