@@ -17,8 +17,8 @@ from levelhead.core.calibration import with_mark
 from levelhead.core.files import write_atomic
 from levelhead.core.results import StepFailure
 from levelhead.locate.head_map import HeadMap
-from levelhead.study.row import TableRow
 from levelhead.study.table import group_by_interval
+from levelhead.study.table_row import TableRow
 
 ROUGH = ", top "
 """Of knowledge: numbers at the paper's three k, which its picture shows."""

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from levelhead.models.sites import Site
 
 
-class GreedyStep(Record):
+class GreedyHead(Record):
     """One head more."""
 
     head: str
@@ -41,7 +41,7 @@ class GreedyStep(Record):
 class GreedySelection(Record):
     """The heads chosen, in order, and why it ended."""
 
-    steps: tuple[GreedyStep, ...]
+    steps: tuple[GreedyHead, ...]
     stop_reason: str
     joint_effect: Estimate | None = None
     """What masking all of them takes from the measure on the confirm half."""
@@ -83,7 +83,7 @@ def select_heads_greedily(
     """
     if max_heads < 1 or not candidates:
         raise LevelheadError("no head can be chosen", hint="give candidates, and k of at least 1")
-    steps: list[GreedyStep] = []
+    steps: list[GreedyHead] = []
     selected: tuple[Site, ...] = ()
     remaining = list(dict.fromkeys(candidates))
     stop_reason = f"{max_heads} heads"
@@ -128,7 +128,7 @@ def select_heads_greedily(
         gain, site = significant_gains[best], remaining.pop(best)
         selected = (*selected, site)
         steps.append(
-            GreedyStep(head=head_label(site), layer=site.layer, number=site.head or 0, gain=gain)
+            GreedyHead(head=head_label(site), layer=site.layer, number=site.head or 0, gain=gain)
         )
     else:
         stop_reason = stop_reason if len(steps) == max_heads else "no candidate is left"

@@ -33,7 +33,7 @@ EDIT_POINTS: dict[EditPoint, tuple[SiteGroup, ...]] = {
 }
 
 
-class ProjectionStep(Record):
+class ProjectionRule(Record):
     """How one projection is made."""
 
     weighted: bool
@@ -42,12 +42,12 @@ class ProjectionStep(Record):
     """The paper's c + 1."""
 
 
-ALL_STEPS: tuple[ProjectionStep, ...] = (
+ALL_STEPS: tuple[ProjectionRule, ...] = (
     # In the order of the paper's (n, c): 0,0 0,1 1,0 1,1.
-    ProjectionStep(weighted=False, n_components=1),
-    ProjectionStep(weighted=False, n_components=2),
-    ProjectionStep(weighted=True, n_components=1),
-    ProjectionStep(weighted=True, n_components=2),
+    ProjectionRule(weighted=False, n_components=1),
+    ProjectionRule(weighted=False, n_components=2),
+    ProjectionRule(weighted=True, n_components=1),
+    ProjectionRule(weighted=True, n_components=2),
 )
 POOLED_STEPS = (ALL_STEPS[0], ALL_STEPS[2])
 ATTENTION_STEP = ALL_STEPS[0]
@@ -57,13 +57,13 @@ class ProjectionConfig(Record):
     """A level, and how each of its projections is made.
 
     >>> ProjectionConfig.from_name("penultimate 0,0,1,1,1").last
-    ProjectionStep(weighted=True, n_components=2)
+    ProjectionRule(weighted=True, n_components=2)
     """
 
     edit_point: EditPoint
-    penultimate: ProjectionStep | None = None
-    last: ProjectionStep | None = None
-    pooled: ProjectionStep | None = None
+    penultimate: ProjectionRule | None = None
+    last: ProjectionRule | None = None
+    pooled: ProjectionRule | None = None
     """None for models without a pooled vector, whose levels start at `last`."""
 
     @model_validator(mode="after")
@@ -90,7 +90,7 @@ class ProjectionConfig(Record):
             if group != "sent" or self.pooled is not None
         )
 
-    def step(self, group: SiteGroup) -> ProjectionStep:
+    def step(self, group: SiteGroup) -> ProjectionRule:
         """How a part is edited."""
         steps = {
             "attn": ATTENTION_STEP,
@@ -158,7 +158,7 @@ def projection_grid(*, pooled: bool = True) -> tuple[ProjectionConfig, ...]:
     >>> len(projection_grid()), len(projection_grid(pooled=False))
     (74, 36)
     """
-    ends: tuple[ProjectionStep | None, ...] = POOLED_STEPS if pooled else (None,)
+    ends: tuple[ProjectionRule | None, ...] = POOLED_STEPS if pooled else (None,)
     configs = [ProjectionConfig(edit_point="sent", pooled=end) for end in ends if end is not None]
     configs += [
         ProjectionConfig(edit_point="last", last=last, pooled=end)

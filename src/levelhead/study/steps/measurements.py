@@ -11,7 +11,6 @@ from levelhead.measures.compare import Comparison
 from levelhead.measures.responses import model_key
 from levelhead.measures.run import run_measures
 from levelhead.measures.skills import skills
-from levelhead.study.row import RowCells, estimate_cells
 from levelhead.study.session import StudySession, StudyStep, measure_inputs
 from levelhead.study.steps.config import (
     Names,
@@ -21,6 +20,7 @@ from levelhead.study.steps.config import (
     measure_reference,
 )
 from levelhead.study.steps.kinds import StepDefinition
+from levelhead.study.table_row import RowCells, estimate_cells
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -18,10 +18,10 @@ from levelhead.mitigate.probing.concept_removal import (
     concept_removal,
 )
 from levelhead.models.edits.files import read_fitted_words
-from levelhead.study.row import RowCells, estimate_cells
 from levelhead.study.session import StudySession, StudyStep, measure_inputs
 from levelhead.study.steps.config import Reference, StrictConfig, measure_reference
 from levelhead.study.steps.kinds import StepDefinition
+from levelhead.study.table_row import RowCells, estimate_cells
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -63,7 +63,7 @@ from levelhead.study.steps.config import (
     measure_reference,
 )
 from levelhead.study.steps.kinds import StepDefinition
-from levelhead.study.steps.made_models import FinetuneStep
+from levelhead.study.steps.trained_models import FinetuneStep
 from levelhead.study.sweep_table import (
     findings_rows,
     pair_budget_rows,

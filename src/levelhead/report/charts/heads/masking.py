@@ -19,7 +19,7 @@ from levelhead.report.theme import (
     format_number,
     subtitle_lines,
 )
-from levelhead.study.row import interval_over
+from levelhead.study.table_row import interval_over
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
