@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from levelhead.locate.effects import AblationEffects
     from levelhead.models.sites import Site
+    from levelhead.stats.paired_effects import PairedEffects
 
 # Yang et al. 2025, Figure 5: the top-5 anti-biased heads are boxed in red.
 N_ANTI_BIAS_HEADS = 5
@@ -61,7 +61,7 @@ class MapComparison(Record):
 
 
 def compare_maps(
-    maps: Sequence[tuple[str, HeadMap]], effects: Sequence[AblationEffects | None] = ()
+    maps: Sequence[tuple[str, HeadMap]], effects: Sequence[PairedEffects | None] = ()
 ) -> MapComparison:
     """Compare maps with the first of them.
 
@@ -152,7 +152,7 @@ def _ablated_sites(head_map: HeadMap) -> list[Site]:
     return [score.site for score in head_map.scores if score.effect is not None]
 
 
-def _are_comparable(first: AblationEffects | None, second: AblationEffects | None) -> bool:
+def _are_comparable(first: PairedEffects | None, second: PairedEffects | None) -> bool:
     """Whether two sets of effects are of the same heads, items and resamples."""
     if first is None or second is None:
         return False
@@ -160,7 +160,7 @@ def _are_comparable(first: AblationEffects | None, second: AblationEffects | Non
 
 
 def _count_differences(
-    first: AblationEffects | None, second: AblationEffects | None, sign_factor: int
+    first: PairedEffects | None, second: PairedEffects | None, sign_factor: int
 ) -> dict[str, Estimate]:
     if first is None or second is None:
         return {}
@@ -204,8 +204,8 @@ def _total_difference(a: NDArray[np.float64], b: NDArray[np.float64]) -> NDArray
 def _estimate_difference(
     name: str,
     statistic: Callable[[NDArray[np.float64], NDArray[np.float64]], NDArray[np.float64]],
-    first: AblationEffects,
-    second: AblationEffects,
+    first: PairedEffects,
+    second: PairedEffects,
 ) -> Estimate:
     """Percentiles over the resamples: counts of noisy signs are biased, which the ends show."""
     value = float(statistic(first.values, second.values))

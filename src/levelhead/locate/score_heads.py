@@ -39,13 +39,13 @@ if TYPE_CHECKING:
 
     from levelhead.core.results import Estimate
     from levelhead.locate.attribution.variants import AblationResponses
-    from levelhead.locate.effects import AblationEffects
     from levelhead.locate.head_map import BiasSign
     from levelhead.locate.validation.split import ItemSplit, SplitHalf
     from levelhead.measures.base import Measure
     from levelhead.measures.responses import Responses
     from levelhead.models.lm import LM
     from levelhead.models.sites import Site
+    from levelhead.stats.paired_effects import PairedEffects
 
 AblateTop = int | Literal["all", "none"]
 # 160 covers 12 layers with 12 heads and an MLP each (156 parts); ablating every part of larger
@@ -276,7 +276,7 @@ class _LocateRun:
 
     def estimate_half_effects(
         self, ablation_responses: AblationResponses, half: SplitHalf, bias_sign: BiasSign, name: str
-    ) -> AblationEffects:
+    ) -> PairedEffects:
         """The effects on a half."""
         return estimate_effects(
             self.measure,

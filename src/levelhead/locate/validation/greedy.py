@@ -15,7 +15,7 @@ from levelhead.core.results import Estimate, Record
 from levelhead.core.run_context import Inference, RunContext
 from levelhead.locate.attribution.ablation import AblationVariant
 from levelhead.locate.attribution.variants import read_variants
-from levelhead.locate.effects import AblationEffects, estimate_effects
+from levelhead.locate.effects import estimate_effects
 from levelhead.locate.head_map import head_label
 
 if TYPE_CHECKING:
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from levelhead.measures.responses import Responses
     from levelhead.models.lm import LM
     from levelhead.models.sites import Site
+    from levelhead.stats.paired_effects import PairedEffects
 
 
 class GreedyHead(Record):
@@ -192,7 +193,7 @@ def _is_significant_gain(gain: Estimate | None, alpha: float) -> TypeGuard[Estim
 
 
 def _estimate_gains(
-    ablation_effects: AblationEffects, sites: Sequence[Site]
+    ablation_effects: PairedEffects, sites: Sequence[Site]
 ) -> Sequence[Estimate | None]:
     # `to_estimates` refuses a family in which nothing changes; here, it ends the selection.
     if not np.any(ablation_effects.standard_errors > 0):

@@ -19,7 +19,6 @@ from pydantic import Field
 from levelhead.core.errors import LevelheadError, NotMeasurableError
 from levelhead.core.results import DroppedItem, Estimate, PValue, Record
 from levelhead.core.run_context import Inference
-from levelhead.locate.effects import AblationEffects
 from levelhead.mitigate.controls.effective_placebos import effective_number, needed_placebos
 from levelhead.mitigate.evaluation.gain import (
     bias_aggregate,
@@ -29,6 +28,7 @@ from levelhead.mitigate.evaluation.gain import (
 )
 from levelhead.stats.degenerate import ROUNDING
 from levelhead.stats.intervals import proportion_interval
+from levelhead.stats.paired_effects import PairedEffects
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -269,7 +269,7 @@ def _base_effect(resamples: PairedResamples, name: str, unit: str) -> Estimate:
         name: of the measure.
         unit: of the value.
     """
-    effects = AblationEffects(
+    effects = PairedEffects(
         values=resamples.full[:1],
         resamples=resamples.resamples[:, :1],
         base=resamples.resamples[:, 0],
@@ -373,7 +373,7 @@ def _describe_p(p: PValue) -> str:
     return f"p at most {p.adjusted:.3g} for the best of {p.family} settings ({p.value:.3g} for one)"
 
 
-def single_effect(effects: AblationEffects, name: str, unit: str) -> Estimate:
+def single_effect(effects: PairedEffects, name: str, unit: str) -> Estimate:
     """The estimate of a single effect; refused where an edit changes nothing."""
     if not effects.standard_errors[0] > 0:
         raise NotMeasurableError(
@@ -440,7 +440,7 @@ def _item_correlation(changes: NDArray[np.float64]) -> float:
     return float(np.median([np.corrcoef(changes[0], change)[0, 1] for change in moved]))
 
 
-def _value_change(effects: AblationEffects, name: str, unit: str) -> Estimate | None:
+def _value_change(effects: PairedEffects, name: str, unit: str) -> Estimate | None:
     return (
         single_effect(effects, f"change of {name}", unit)
         if effects.standard_errors[0] > 0
@@ -449,7 +449,7 @@ def _value_change(effects: AblationEffects, name: str, unit: str) -> Estimate | 
 
 
 def _significant_shares(
-    gains: AblationEffects, level: float
+    gains: PairedEffects, level: float
 ) -> tuple[tuple[Estimate, Estimate], tuple[str, ...]]:
     """The shares of placebos that a paired test calls an effect, and a gain."""
     count = len(gains.values)

@@ -30,12 +30,13 @@ from levelhead.core.errors import (
     require_option,
 )
 from levelhead.core.results import DroppedItem
-from levelhead.locate.effects import DEFAULT_RESAMPLES, AblationEffects
+from levelhead.locate.effects import DEFAULT_RESAMPLES
 from levelhead.measures.metric import require_values
 from levelhead.measures.reductions import absolute_value, scale_aggregate, subtract_constant
 from levelhead.stats.degenerate import ROUNDING
 from levelhead.stats.designs import single_factor_design
 from levelhead.stats.paired import resample_statistics
+from levelhead.stats.paired_effects import PairedEffects
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -159,10 +160,10 @@ class PairedResamples:
     level: float
     items: tuple[str, ...]
 
-    def effects(self, indices: Sequence[int] | None = None, *, sign: int = 1) -> AblationEffects:
-        """The model less each of some settings (from 0), or the reverse if way is -1."""
+    def effects(self, indices: Sequence[int] | None = None, *, sign: int = 1) -> PairedEffects:
+        """Effects of some settings, counted from 0: the model less each; if sign is -1, the reverse."""
         columns = np.arange(1, len(self.full)) if indices is None else np.array(indices) + 1
-        return AblationEffects(
+        return PairedEffects(
             values=sign * _subtract(self.full[:1], self.full[columns]),
             resamples=sign * _subtract(self.resamples[:, :1], self.resamples[:, columns]),
             base=sign * self.resamples[:, 0],

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import ArrayLike, NDArray
 
-    from levelhead.locate.effects import AblationEffects
+    from levelhead.stats.paired_effects import PairedEffects
 
 BASE = "base"
 
@@ -62,7 +62,7 @@ def is_non_dominated(gain: ArrayLike, cost: ArrayLike) -> NDArray[np.bool_]:
 
 
 def compute_pareto_front(
-    names: Sequence[str], gains: AblationEffects, costs: AblationEffects, *, units: tuple[str, str]
+    names: Sequence[str], gains: PairedEffects, costs: PairedEffects, *, units: tuple[str, str]
 ) -> ParetoFront:
     """The front of settings and base.
 

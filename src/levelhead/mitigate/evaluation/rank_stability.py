@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from levelhead.locate.effects import AblationEffects
+    from levelhead.stats.paired_effects import PairedEffects
 
 TOP_SHARES = (0.05, 0.1, 0.2, 0.5, 1.0)
 MIN_VARIANTS = 3
@@ -58,7 +58,7 @@ class _RankStatistics(NamedTuple):
 
 
 def compute_rank_agreement(
-    dev: AblationEffects, test: AblationEffects, *, shares: Sequence[float] = TOP_SHARES
+    dev: PairedEffects, test: PairedEffects, *, shares: Sequence[float] = TOP_SHARES
 ) -> tuple[RankAgreement, ...]:
     """How far the gains of the same settings agree on dev and test.
 
@@ -93,7 +93,7 @@ def compute_rank_agreement(
     return tuple(agreements)
 
 
-def correlate_ranks(first: AblationEffects, second: AblationEffects, name: str) -> Estimate | None:
+def correlate_ranks(first: PairedEffects, second: PairedEffects, name: str) -> Estimate | None:
     """Spearman's correlation of two effects over all settings; None without spread.
 
     Args:
@@ -145,8 +145,8 @@ def _estimate(
     kind: Literal["overlap", "spearman", "kendall"],
     full: _RankStatistics,
     resampled: _RankStatistics,
-    dev: AblationEffects,
-    test: AblationEffects,
+    dev: PairedEffects,
+    test: PairedEffects,
     count: int,
 ) -> Estimate | None:
     """A number of `_RankStatistics` with its interval.
@@ -194,7 +194,7 @@ def _estimate(
     )
 
 
-def _narrowing_factor(effects: AblationEffects) -> float:
+def _narrowing_factor(effects: PairedEffects) -> float:
     """By how much resampling understates the spread."""
     (factor,) = effects.design.factors
     # The bootstrap variance has divisor n where the sample variance has n - 1 (df).

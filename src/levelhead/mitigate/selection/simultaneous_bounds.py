@@ -28,13 +28,13 @@ if TYPE_CHECKING:
 
     from levelhead.core.results import Estimate, Interval
     from levelhead.core.run_context import Inference
-    from levelhead.locate.effects import AblationEffects
     from levelhead.measures.metric import Aggregate, Worse
     from levelhead.mitigate.evaluation.variant_responses import VariantResponses
     from levelhead.stats.designs import Design, Resample
+    from levelhead.stats.paired_effects import PairedEffects
 
 
-def simultaneous_lower_bounds(effects: AblationEffects) -> NDArray[np.float64]:
+def simultaneous_lower_bounds(effects: PairedEffects) -> NDArray[np.float64]:
     """`[k]`: below which no gain lies, at the level, for all candidates together.
 
     -inf for candidates that change nothing: they have no gain to bound.

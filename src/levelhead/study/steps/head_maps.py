@@ -43,11 +43,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from levelhead.locate.attribution.variants import AblationResponses
-    from levelhead.locate.effects import AblationEffects
     from levelhead.locate.validation.split import ItemSplit, SplitHalf
     from levelhead.measures.base import Measure
     from levelhead.measures.responses import Responses
     from levelhead.models.lm import LM
+    from levelhead.stats.paired_effects import PairedEffects
 
 
 Components = Annotated[tuple[Component, ...], BeforeValidator(as_tuple), Field(min_length=1)]
@@ -290,7 +290,7 @@ def ablated_heads(session: StudySession, name: str) -> tuple[AblationResponses, 
     return ablated, split.confirmation
 
 
-def head_effects(session: StudySession, name: str) -> AblationEffects:
+def head_effects(session: StudySession, name: str) -> PairedEffects:
     """A map's effects on the confirm half; all maps of a measure share the same resamples."""
     row, head_map = session.config.rows(HeadMapStep)[name], session.head_map(name)
     ablated, confirm = ablated_heads(session, name)
