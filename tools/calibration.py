@@ -19,10 +19,10 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from levelhead.calibrate.matrix import VerdictMatrix, run_verdict_matrix
-from levelhead.calibrate.matrix import make_matrix_tables as matrix_tables
 from levelhead.calibrate.run import refresh_calibration
 from levelhead.calibrate.tables import make_calibration_tables
+from levelhead.calibrate.verdict_matrix import VerdictMatrix, run_verdict_matrix
+from levelhead.calibrate.verdict_matrix import make_matrix_tables as matrix_tables
 from levelhead.core.calibration import CALIBRATION_FILE, Calibration
 from levelhead.core.files import write_atomic
 from levelhead.engine.executors.processes import LocalProcesses

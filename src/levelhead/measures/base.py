@@ -27,7 +27,7 @@ from levelhead.measures.items import subsample_queries
 from levelhead.measures.metric import jackknife_variance, require_differentiable, require_values
 from levelhead.measures.options import option_as_json
 from levelhead.measures.responses import describe_losses, read_responses
-from levelhead.measures.skills.skills import check_skill
+from levelhead.measures.skills.checks import check_skill
 from levelhead.measures.skills.word_order import make_word_order_check
 from levelhead.models.loading.checkpoints import MissingHeadError
 
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from levelhead.measures.items import MeasureItem, QuerySet
     from levelhead.measures.metric import Metric
     from levelhead.measures.responses import Responses
-    from levelhead.measures.skills.skills import SkillCheck
+    from levelhead.measures.skills.checks import SkillCheck
     from levelhead.models.lm import LM
     from levelhead.stats.designs import Design
 

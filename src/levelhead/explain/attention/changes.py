@@ -36,8 +36,8 @@ Weighting = Literal["attention", "value-weighted"]
 UNIT = "of the row's range"
 
 
-class StudentT(Record):
-    """A one-sample t-test of the mean change, as the paper makes it."""
+class PaperTTest(Record):
+    """One-sample t-test of the mean change, as in the paper."""
 
     t: float
     p: PValue
@@ -53,7 +53,7 @@ class GroupChange(Record):
     counter: Estimate
     change: Estimate
     """Original less counter, of the mean over the group's heads in each sentence."""
-    paper_t_test: StudentT
+    paper_t_test: PaperTTest
     """One-sided, over sentences (Yang et al. 2025, section 5.2, step 3)."""
 
 
@@ -206,7 +206,7 @@ def _compute_group_change(
         original=estimate_mean(f"{name}, original", before, design, inference, parity=None),
         counter=estimate_mean(f"{name}, counter", after, design, inference, parity=None),
         change=estimate_mean(f"{name}, change", before - after, design, inference, parity=0.0),
-        paper_t_test=StudentT(t=test.t, p=test.p, n=len(before)),
+        paper_t_test=PaperTTest(t=test.t, p=test.p, n=len(before)),
     )
 
 

@@ -44,7 +44,7 @@ from levelhead.measures.reductions import (
     scale_aggregate,
 )
 from levelhead.measures.responses import select_common_items
-from levelhead.measures.skills.skills import SkillCheck, make_label_check
+from levelhead.measures.skills.checks import SkillCheck, make_label_check
 from levelhead.stats.intervals import proportion_interval
 
 if TYPE_CHECKING:

@@ -29,7 +29,7 @@ from levelhead.measures.items import MeasureItem, QuerySet
 from levelhead.measures.metric import Metric
 from levelhead.measures.options import hash_items
 from levelhead.measures.reductions import mean, take_resample
-from levelhead.measures.skills.skills import SkillCheck, make_nli_check
+from levelhead.measures.skills.checks import SkillCheck, make_nli_check
 from levelhead.stats.designs import crossed_design
 from levelhead.stats.intervals import proportion_interval
 

@@ -53,7 +53,7 @@ from levelhead.measures.reductions import (
     split_groups,
     take_resample,
 )
-from levelhead.measures.skills.skills import SkillCheck, make_group_separation_check
+from levelhead.measures.skills.checks import SkillCheck, make_group_separation_check
 from levelhead.models.queries.build import Pooling
 
 if TYPE_CHECKING:

@@ -26,7 +26,7 @@ from levelhead.measures.metric import Metric, all_or_none_interval
 from levelhead.measures.next_sentence.twin_triples import FACTORS, PAPER, TwinTripleMeasure
 from levelhead.measures.reductions import column_difference, mean, scale_aggregate
 from levelhead.measures.responses import select_common_items
-from levelhead.measures.skills.skills import SkillCheck, make_next_sentence_check
+from levelhead.measures.skills.checks import SkillCheck, make_next_sentence_check
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

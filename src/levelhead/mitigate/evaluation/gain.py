@@ -161,7 +161,7 @@ class PairedResamples:
     items: tuple[str, ...]
 
     def effects(self, indices: Sequence[int] | None = None, *, sign: int = 1) -> PairedEffects:
-        """Effects of some settings, counted from 0: the model less each; if sign is -1, the reverse."""
+        """Effects of some settings (from 0): the model less each, or the reverse if sign is -1."""
         columns = np.arange(1, len(self.full)) if indices is None else np.array(indices) + 1
         return PairedEffects(
             values=sign * _subtract(self.full[:1], self.full[columns]),

@@ -75,13 +75,13 @@ class ExplainedVerdict(NamedTuple):
 
 @final
 @dataclass(frozen=True)
-class BiasReduction:
-    """What an edit takes from a measure of bias."""
+class BiasReductionEvidence:
+    """Evidence that an edit reduces a measure of bias."""
 
     gain: Estimate | bool | None = None
-    """The gain of the measure, or whether it fell; None: nobody measured it."""
+    """Gain of the measure, or whether it fell; None if no measure was computed."""
     measured_by: MeasureKey | None = None
-    """Key of that measure, for such a model."""
+    """Key of that measure with this type of model."""
 
 
 @final
@@ -182,7 +182,7 @@ def concept_removal(
     pairs: Sequence[ContrastPair],
     *,
     fitted_on: Iterable[str | ContrastPair],
-    bias_reduction: BiasReduction = BiasReduction(),
+    bias_reduction: BiasReductionEvidence = BiasReductionEvidence(),
     probes: ProbeConfig = ProbeConfig(),
     inference: Inference = Inference(resamples=499, level=LEVEL),
     on_step: Callable[[str, int, int], None] = lambda what, done, total: None,

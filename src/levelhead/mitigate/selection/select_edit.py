@@ -18,6 +18,11 @@ from levelhead.core.results import Provenance
 from levelhead.core.run_context import Inference, RunContext
 from levelhead.data.counterfactuals.contrast_pairs import contrast_pairs, contrast_pairs_digest
 from levelhead.data.counterfactuals.held_out import fitted_words
+from levelhead.mitigate.selection.candidate_evaluation import (
+    CandidateEvaluator,
+    DroppedBySource,
+    UtilityLimit,
+)
 from levelhead.mitigate.selection.candidates import (
     CandidateGrid,
     mask_candidates,
@@ -29,7 +34,6 @@ from levelhead.mitigate.selection.selection_report import (
     best_candidate,
     explain_choice,
 )
-from levelhead.mitigate.selection.trial import DroppedBySource, Selector, UtilityLimit
 from levelhead.mitigate.selection.user_task import (
     BiasUtilityTask,
     TaskFiles,
@@ -138,28 +142,28 @@ def select_edit_for_task(
             lm, task.bias, head_ranking=grid.head_ranking, sizes=grid.sizes, context=context
         )
     )
-    selector = Selector(inference, limit)
-    bias = selector.read_candidates(lm, task.bias, candidates.edits, context)
-    utility = selector.read_candidates(lm, task.utility, candidates.edits, context)
-    rows, dropped = selector.evaluate_on_dev(candidates, bias, utility)
-    allowed_loss = selector.allowed_loss(utility.responses)
+    evaluator = CandidateEvaluator(inference, limit)
+    bias = evaluator.read_candidates(lm, task.bias, candidates.edits, context)
+    utility = evaluator.read_candidates(lm, task.utility, candidates.edits, context)
+    rows, dropped = evaluator.evaluate_on_dev(candidates, bias, utility)
+    allowed_loss = evaluator.allowed_loss(utility.responses)
     name = best_candidate(rows)
     on_test: HeldOutResult | None = None
     dropped_on_test: DroppedBySource = ()
     if name is not None:
         # Test evaluates a single candidate: seeing several there would be a second choice.
         chosen_edits = {name: candidates.edits[name]}
-        bias_test = selector.read_candidates(lm, task.bias_test, chosen_edits, context)
-        utility_test = selector.read_candidates(lm, task.utility_test, chosen_edits, context)
-        on_test, dropped_on_test = selector.evaluate_on_test(name, bias_test, utility_test)
+        bias_test = evaluator.read_candidates(lm, task.bias_test, chosen_edits, context)
+        utility_test = evaluator.read_candidates(lm, task.utility_test, chosen_edits, context)
+        on_test, dropped_on_test = evaluator.evaluate_on_test(name, bias_test, utility_test)
     is_confirmed = on_test is not None and on_test.is_gain_confirmed and on_test.is_utility_kept
     report = SelectionReport(
         bias_measure=task.bias.name,
         utility_measure=task.utility.name,
         min_utility_kept=limit.share,
         max_utility_loss=allowed_loss,
-        base=selector.estimate_base(bias.responses),
-        base_utility=selector.estimate_base(utility.responses),
+        base=evaluator.estimate_base(bias.responses),
+        base_utility=evaluator.estimate_base(utility.responses),
         chosen=name,
         is_recommended=is_confirmed,
         reason=explain_choice(rows, name, on_test),

@@ -29,6 +29,7 @@ from levelhead.replication.dawkins2024.downstream import (
     Viability,
     compare_downstream,
 )
+from levelhead.study.projection_sweep_rows import findings_rows
 from levelhead.study.session import StudyStep, measure_inputs
 from levelhead.study.steps.config import (
     Names,
@@ -45,7 +46,6 @@ from levelhead.study.steps.projection_sweep import (
     sweep_inputs,
 )
 from levelhead.study.steps.trained_models import FinetuneStep
-from levelhead.study.sweep_table import findings_rows
 from levelhead.study.table_row import RowCells, estimate_cells
 
 if TYPE_CHECKING:

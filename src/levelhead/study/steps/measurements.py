@@ -10,7 +10,7 @@ from levelhead.core.results import Measurement
 from levelhead.measures.compare import Comparison
 from levelhead.measures.responses import model_key
 from levelhead.measures.run import run_measures
-from levelhead.measures.skills import skills
+from levelhead.measures.skills import checks
 from levelhead.study.session import StudySession, StudyStep, measure_inputs
 from levelhead.study.steps.config import (
     Names,
@@ -81,7 +81,7 @@ def run_measure_step(session: StudySession, model: str, name: str) -> Measuremen
     return session.load_or_compute(
         Measurement,
         # The measurement contains the skill, so a new revision of skills computes it again.
-        {"measure": measure_inputs(measure), "model": model_key(lm), "skill": skills.REVISION},
+        {"measure": measure_inputs(measure), "model": model_key(lm), "skill": checks.REVISION},
         lambda: measure(lm, inference=session.inference, context=session.context),
     )
 

@@ -119,26 +119,6 @@ def masking_curve_chart(
     )
 
 
-def gain_and_cost_chart(
-    rows: Sequence[MaskingTradeOff], *, gain: str, cost: str, model: str, notes: Sequence[str] = ()
-) -> ChartType:
-    """Plot the bias reduction of each way of masking against its utility cost (Table 1).
-
-    Args:
-        rows: the ways of masking.
-        gain: axis title of the bias reduction.
-        cost: axis title of the utility cost.
-        model: name of the model.
-        notes: lines of the subtitle.
-    """
-    return apply_theme(
-        _trade_off_panel(rows, gain, cost),
-        f"Effect and utility cost of masking heads of {model}",
-        [LINES, *notes],
-        width=WIDTH + 150,
-    )
-
-
 def masking_chart(result: MaskingReport, *, subject: str = "") -> ChartType:
     """Plot the change of the map's measure against that of every utility measure (Table 1).
 

@@ -1,4 +1,4 @@
-"""Test candidates: on dev all of them together, on test only the chosen one."""
+"""Evaluation of candidates: all of them together on dev, only the chosen one on test."""
 
 from __future__ import annotations
 
@@ -76,8 +76,8 @@ class CandidateResponses(NamedTuple):
     unmeasurable: dict[str, str]
 
 
-class Selector(NamedTuple):
-    """Settings of inference, and the largest utility loss."""
+class CandidateEvaluator(NamedTuple):
+    """Evaluates candidates with one inference and one limit of the utility loss."""
 
     inference: Inference
     limit: UtilityLimit
