@@ -31,7 +31,7 @@ def test_what_cannot_change_the_measure_is_refused():
         estimate_bias_reduction(
             made("crows_margin"), lm, [HeadScale([Site("head_out", 0, 1)], 1)], inference=INFERENCE
         )
-    with pytest.raises(LevelheadError, match="is a price"):
+    with pytest.raises(LevelheadError, match="is a utility"):
         estimate_bias_reduction(
             made("pppl"), lm, [HeadScale([Site("head_out", 0, 1)], 0)], inference=INFERENCE
         )

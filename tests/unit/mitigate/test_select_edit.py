@@ -238,8 +238,8 @@ def test_units_that_are_in_both_are_told():
 @pytest.mark.parametrize(
     ("options", "responses"),
     [
-        ({"min_utility_kept": 0}, "0 of the price is to be kept"),
-        ({"min_utility_kept": 1.2}, "1.2 of the price is to be kept"),
+        ({"min_utility_kept": 0}, "0 of the utility is to be kept"),
+        ({"min_utility_kept": 1.2}, "1.2 of the utility is to be kept"),
         ({"max_utility_loss": -1.0}, "a loss of at most -1.0"),
     ],
 )
@@ -257,7 +257,7 @@ def test_a_level_that_shows_little_is_refused():
 
 def test_a_price_is_no_gain():
     subset = task()._replace(bias=Accuracy(texts("dev")), bias_test=Accuracy(texts("test")))
-    with pytest.raises(LevelheadError, match="accuracy_likelihood is a price"):
+    with pytest.raises(LevelheadError, match="accuracy_likelihood is a utility"):
         select_edit_for_task(
             classifier(0.0),
             subset,

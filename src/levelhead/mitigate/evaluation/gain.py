@@ -68,8 +68,8 @@ def bias_aggregate(metric: Metric, objective: Objective = "parity") -> Aggregate
         return absolute_value(signed_aggregate)
     if metric.role == "utility":
         raise LevelheadError(
-            f"{metric.name} is a price: it has no parity that an edit could come nearer to",
-            hint="give a measure of bias, and this one as the price",
+            f"{metric.name} is a utility: it has no parity that an edit could come nearer to",
+            hint="give a measure of bias, and this one as the utility cost",
         )
     if metric.null is not None:
         raise LevelheadError(

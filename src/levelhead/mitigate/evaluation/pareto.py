@@ -88,7 +88,7 @@ def compute_pareto_front(
     estimates = [
         effects.to_estimates([f"{kind} of {name}" for name in names], unit=unit)
         if effects.standard_errors.any()
-        else (None,) * len(names)  # a price that no setting changes
+        else (None,) * len(names)  # a utility that no setting changes
         for effects, kind, unit in zip((gains, costs), ("gain", "price"), units, strict=True)
     ]
     points = [

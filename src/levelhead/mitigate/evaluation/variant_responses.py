@@ -164,17 +164,20 @@ def within_cost_limit(
     max_utility_loss: float | None,
     worse: Worse | None,
 ) -> NDArray[np.bool_]:
-    """Which settings are within the price; with a limit, none that the price cannot see."""
+    """Whether the utility cost of each setting is within the limit.
+
+    With a limit, a setting whose utility cost cannot be measured is not within it.
+    """
     if utility is None:
         if max_utility_loss is not None:
             raise LevelheadError(
-                "a limit without a price", hint="give utility, or leave out max_utility_loss"
+                "a limit without a utility cost", hint="give utility, or leave out max_utility_loss"
             )
         return np.ones(len(names), dtype=np.bool_)
     for name in names:
         # A forgotten setting must not pass as one whose cost is fine.
         if name not in utility.variants and name not in utility.unaffected_variants:
-            raise UnknownNameError("setting with a price", name, utility.variants)
+            raise UnknownNameError("setting with a utility cost", name, utility.variants)
     if max_utility_loss is None:
         return np.ones(len(names), dtype=np.bool_)
     aggregate = cost_aggregate(utility.measure.primary_metric, worse)

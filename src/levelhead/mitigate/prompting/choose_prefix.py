@@ -203,7 +203,7 @@ class _PrefixEvaluator:
         if responses.dropped:
             raise NotMeasurableError(
                 f"a plain sentence cannot be read: {responses.dropped[0][1]}",
-                hint="the price is not known without them: use a model whose vocabulary has them",
+                hint="without them the utility cost is unknown: use a model that knows their words",
             )
         # By token, so that long sentences do not dominate the mean.
         per_token = responses.values[:, 0, 0] / responses.values[:, 0, 1]

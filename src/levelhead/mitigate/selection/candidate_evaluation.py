@@ -55,7 +55,7 @@ class UtilityLimit:
     def __post_init__(self) -> None:
         if not 0 < self.min_utility_kept <= 1:
             raise LevelheadError(
-                f"{self.min_utility_kept} of the price is to be kept",
+                f"{self.min_utility_kept} of the utility is to be kept",
                 hint="give a share such as 0.95, at most 1",
             )
         if self.max_utility_loss is not None and self.max_utility_loss < 0:

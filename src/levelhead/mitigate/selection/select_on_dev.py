@@ -80,7 +80,8 @@ class DevSelection(Record):
     pareto_front: ParetoFront | None = None
     """Gain on dev against utility cost."""
     variants_without_cost: tuple[str, ...] = ()
-    """Settings that act behind all that the price reads: not on the front, nor within a limit."""
+    """Settings that act after all layers that the utility measure reads. They are not on the front,
+    and not within a limit."""
     dropped_dev: tuple[DroppedItem, ...] = ()
     dropped_test: tuple[DroppedItem, ...] = ()
     notes: tuple[str, ...] = ()
@@ -255,7 +256,9 @@ def _report_cost(
     if name in cost_responses.unaffected_variants:
         return None, (f"{name} acts behind all that the price reads: what it costs is not known",)
     if name not in cost_responses.variants:
-        raise LevelheadError(f"the price of {name!r} was not read", hint="read it for the chosen")
+        raise LevelheadError(
+            f"the utility cost of {name!r} was not read", hint="read it for the chosen"
+        )
     cost_effects = resample_cost(cost_responses, [name], worse, inference, n_resamples).effects(
         sign=-1
     )

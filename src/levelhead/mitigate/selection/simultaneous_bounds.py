@@ -120,7 +120,7 @@ def _second_minus_first(aggregate: Aggregate) -> Aggregate:
 
 
 def _interval_of_shares(aggregate: Aggregate) -> Callable[[torch.Tensor, Design, float], Interval]:
-    """Bonett and Price's interval in the price's unit, of what gets worse less what gets better."""
+    """Bonett and Price's interval of worse less better answers, in the unit of the utility."""
 
     def closed(values: torch.Tensor, design: Design, level: float) -> Interval:
         ones = torch.ones(len(values), dtype=values.dtype)

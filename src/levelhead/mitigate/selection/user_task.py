@@ -3,7 +3,7 @@
 counterfactual   columns text and label: a classifier's decisions on texts and their twins; the
                  utility is its accuracy on all rows (so does counterfactual_shift)
 fairness         columns id, premise, hypothesis, label: rows with ids such as nurse/0/man are
-                 the pairs about occupations, all neutral; the price is the accuracy on the rest
+                 the pairs about occupations, all neutral; the utility is the accuracy on the rest
 strength         the columns of the enhanced StereoSet (Dawkins et al. 2024): twin triples; the
                  utility is the accuracy of the next-sentence head on them, stereotypes and
                  anti-stereotypes following their contexts and unrelated sentences not
@@ -76,7 +76,7 @@ class TaskFiles:
 
     def __post_init__(self) -> None:
         require_option("gain", self.bias_measure, get_args(BiasMeasureName))
-        require_option("price", self.utility_measure, get_args(UtilityMeasureName))
+        require_option("utility measure", self.utility_measure, get_args(UtilityMeasureName))
 
 
 def load_user_task(files: TaskFiles) -> BiasUtilityTask:
@@ -162,7 +162,7 @@ def _fairness(
         if not required_rows:
             raise NotMeasurableError(
                 f"{Path(path).name}: {problem}",
-                hint=f"{hint}: gain and price need rows of their own",
+                hint=f"{hint}: gain and utility need separate rows",
             )
     nli = Nli(tuple(occupation_rows), labels=labels, lexicon=lexicon, groups=groups)
     return nli, Accuracy(tuple(other_rows), labels=labels)
