@@ -68,9 +68,9 @@ def compute_map_statistics(
     The effective number of heads is (sum b)^2 / sum b^2 over positive b: 1 if one head carries
     everything, n if n heads carry the same.
 
-        >>> described = compute_map_statistics(np.array([3.0, 1.0, -1.0]), [0, 0, 1])
-        >>> round(described["effective number of heads"], 2)
-        1.6
+    >>> described = compute_map_statistics(np.array([3.0, 1.0, -1.0]), [0, 0, 1])
+    >>> round(described["effective number of heads"], 2)
+    1.6
     """
     # Only heads that add to the bias: negative ones would cancel in the mass, and shares could
     # exceed 1.
