@@ -34,10 +34,10 @@ EDIT_POINTS: dict[EditPoint, tuple[SiteGroup, ...]] = {
 
 
 class ProjectionRule(Record):
-    """How one projection is made."""
+    """Settings of one projection."""
 
     weighted: bool
-    """The paper's n: by the share of variance each direction explains, or hard."""
+    """The paper's n: weighted by the share of variance of each direction, or hard."""
     n_components: Literal[1, 2]
     """The paper's c + 1."""
 
@@ -54,7 +54,7 @@ ATTENTION_STEP = ALL_STEPS[0]
 
 
 class ProjectionConfig(Record):
-    """A level, and how each of its projections is made.
+    """A level, and the setting of each of its projections.
 
     >>> ProjectionConfig.from_name("penultimate 0,0,1,1,1").last
     ProjectionRule(weighted=True, n_components=2)
@@ -83,7 +83,7 @@ class ProjectionConfig(Record):
 
     @property
     def site_groups(self) -> tuple[SiteGroup, ...]:
-        """What is edited, in the order of a forward."""
+        """The edited parts, in the order of a forward pass."""
         return tuple(
             group
             for group in EDIT_POINTS[self.edit_point]
@@ -91,7 +91,7 @@ class ProjectionConfig(Record):
         )
 
     def step(self, group: SiteGroup) -> ProjectionRule:
-        """How a part is edited."""
+        """The setting of a part."""
         steps = {
             "attn": ATTENTION_STEP,
             "penultimate": self.penultimate,
@@ -123,7 +123,7 @@ class ProjectionConfig(Record):
 
     @classmethod
     def from_name(cls, name: str) -> Self:
-        """The setting of a name, such as "last 0,1,1"."""
+        """The setting with a name such as "last 0,1,1"."""
         edit_point, _, digits = name.partition(" ")
         require_option("level", edit_point, get_args(EditPoint))
         marks = re.findall("[01]", digits)
@@ -148,7 +148,7 @@ class ProjectionConfig(Record):
 
 
 def projection_grid(*, pooled: bool = True) -> tuple[ProjectionConfig, ...]:
-    """Every setting: 2 of sent, 8 of last, 32 of penultimate, 32 with the attention; 74.
+    """All settings: 2 of sent, 8 of last, 32 of penultimate, 32 with the attention; 74.
 
     Args:
         pooled: False for models without a pooled vector: 4 + 16 + 16 settings that start at `last`.

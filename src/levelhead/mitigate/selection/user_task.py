@@ -39,7 +39,7 @@ UtilityMeasureName = Literal["accuracy"]
 
 
 class BiasUtilityTask(NamedTuple):
-    """A measure of bias and a utility cost, each on dev and on test."""
+    """A measure of bias and a utility measure, each on dev and on test."""
 
     bias: Measure
     bias_test: Measure
@@ -50,29 +50,29 @@ class BiasUtilityTask(NamedTuple):
 @final
 @dataclass(frozen=True)
 class TaskFiles:
-    """Two files of the user's, and how they are measured."""
+    """Two files of the user, and the measures on them."""
 
     dev: str
-    """Rows on which an edit is chosen: a .csv, .tsv or .jsonl file."""
+    """Rows to choose an edit on: a .csv, .tsv or .jsonl file."""
     test: str
-    """Rows on which it is reported."""
+    """Rows to report it on."""
     bias_measure: BiasMeasureName = "counterfactual"
-    """What is to come nearer to parity."""
+    """The measure of bias to reduce."""
     utility_measure: UtilityMeasureName = "accuracy"
-    """The utility that it may cost."""
+    """The utility measure."""
     text: str = "text"
-    """The column of texts (counterfactual)."""
+    """Column of the texts (counterfactual)."""
     label: str = "label"
-    """The column of labels (counterfactual)."""
+    """Column of the labels (counterfactual)."""
     labels: Sequence[str] | None = None
-    """Names for the classes in the order of the model's columns, where the data name them so."""
+    """Names of the classes in the order of the model's columns, if the data use names."""
     lexicon: str | Lexicon = "gender-en"
-    """Whose words are exchanged, or say which group a sentence is about."""
+    """Lexicon of the exchanged words, or of the words that mark a group in a sentence."""
     groups: tuple[str, str] | None = None
-    """Which two of its groups."""
+    """Two groups of the lexicon."""
     control: bool = True
-    """Count flips beyond those of placebo twins; False: all flips, also those that any other word
-    would cause."""
+    """Whether to count flips beyond those of placebo twins; False: all flips, also those that
+    any other word would cause."""
 
     def __post_init__(self) -> None:
         require_option("gain", self.bias_measure, get_args(BiasMeasureName))
@@ -80,7 +80,7 @@ class TaskFiles:
 
 
 def load_user_task(files: TaskFiles) -> BiasUtilityTask:
-    """The measures of two files of the user's."""
+    """Make the measures on two files of the user."""
     # Two names of one file, such as a link, are refused as well.
     if Path(files.dev).resolve() == Path(files.test).resolve():
         raise LevelheadError(
@@ -117,13 +117,13 @@ def pairs_from_task(
     lexicon: str | Lexicon = "gender-en",
     groups: tuple[str, str] | None = None,
 ) -> PairSet:
-    """What a measure asks, each text with its swap: to fit subspaces on the task's own texts.
+    """The texts of a measure with their swaps, to fit subspaces on the texts of the task.
 
     Args:
-        lm: the measured model.
-        measure: on dev; its texts that name one of the groups are taken.
-        lexicon: whose words are swapped.
-        groups: which two; by default its first two.
+        lm: The model.
+        measure: The measure on dev; its texts that name a group are used.
+        lexicon: Lexicon of the swapped words.
+        groups: Two of its groups; by default the first two.
     """
     texts = dict.fromkeys(
         part
