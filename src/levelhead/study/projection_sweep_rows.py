@@ -94,14 +94,22 @@ def placebo_rows(result: PlaceboReport) -> Iterator[RowCells]:
             # A 0 would mean "does not mitigate", which the test does not show.
             yield {"name": result.variant, "what": f"{prefix}{test.outcome}", "value": 1}
         for estimate in (test.significant_share, test.significant_gain_share):
-            over = {"over": f"{len(test.placebo_gains)} placebos"}
+            over: RowCells = {"over": f"{len(test.placebo_gains)} placebos"}
             yield estimate_cells("placebos", estimate, f"{prefix}{estimate.name}") | over
-    angles = {"what": "as many at right angles", "value": result.variance_match.effective_placebos}
-    yield {"name": "placebos", **angles, "mark": ""}
+    yield {
+        "name": "placebos",
+        "what": "as many at right angles",
+        "value": result.variance_match.effective_placebos,
+        "mark": "",
+    }
     if result.confidence_control is not None:
         control = result.confidence_control
-        warm = {"what": "temperature", "value": control.temperature}
-        yield {"name": result.variant, **warm, "mark": ""}
+        yield {
+            "name": result.variant,
+            "what": "temperature",
+            "value": control.temperature,
+            "mark": "",
+        }
         if control.gain is not None:
             yield estimate_cells(result.variant, control.gain) | p_cells(control.p)
         if control.gain_over_moment_matched is not None:

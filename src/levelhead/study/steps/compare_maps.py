@@ -53,13 +53,10 @@ def map_comparison_rows(result: MapComparison) -> Iterator[RowCells]:
             variant.head_map.measured_by
         )
         if variant.anti_bias_now_positive is not None:  # None: of models with other heads
-            boxed = {
-                "what": "anti-bias heads turned positive",
-                "value": variant.anti_bias_now_positive,
-            }
             yield {
                 "name": variant.name,
-                **boxed,
+                "what": "anti-bias heads turned positive",
+                "value": variant.anti_bias_now_positive,
                 "n": len(result.anti_bias_in_base),
                 "mark": failed,
             }

@@ -129,7 +129,7 @@ def counterstereotype_rows(result: CounterStereotypeResult) -> Iterator[RowCells
                 yield estimate_cells("biased - regular", difference)
         if change.head_permutation_test is not None:
             random = change.head_permutation_test
-            cells: RowCells = {
+            cells = {
                 "value": random.difference,
                 **interval_cells(random.random_interval),
                 **p_cells(random.p),

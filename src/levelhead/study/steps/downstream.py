@@ -325,7 +325,7 @@ def downstream_rows(result: DownstreamReport) -> Iterator[RowCells]:
             yield {"name": name, "value": value, **cells}
     for best in result.best_configs:
         if best.value is not None:
-            cells: RowCells = {
+            cells = {
                 "what": f"best by {best.measure}",
                 "mark": failed_marks[best.measure],
             }
