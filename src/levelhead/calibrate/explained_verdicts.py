@@ -6,7 +6,7 @@ from levelhead.calibrate.suite import PREFERENCE
 
 NO_DOSE = "no dose"
 MASKED_FAMILIES = ("bert", "roberta", "albert")
-# Written after the verdicts were seen, and none was tested by itself: docs/calibration.md says so.
+# Written after the verdicts were seen, and none was tested by itself: the documentation says so.
 EXPLANATIONS: tuple[tuple[str, tuple[str, ...], tuple[str, ...], tuple[str, ...]], ...] = (
     (
         "these models do name one group more often in blanks, up to 9 times, though their text "

@@ -378,7 +378,7 @@ def make_matrix_tables(verdict_matrix: VerdictMatrix) -> tuple[TextTable, ...]:
     Args:
         verdict_matrix: the matrix.
     """
-    # docs/calibration.md has these tables: `python tools/calibration.py FOLDER --matrix --write`.
+    # docs/results/data/calibration has these tables: tools/calibration.py writes them.
     families = list(dict.fromkeys(cell.family for cell in verdict_matrix.cells))
     return (
         TextTable(
