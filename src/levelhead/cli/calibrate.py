@@ -46,9 +46,9 @@ def calibrate_command(
     killed resumes where it stopped. The full run takes hours. A measure that is not refuted here
     has detected the doses that are reported with it, and no more is claimed.
     """
-    from levelhead.calibrate.matrix import make_matrix_tables, run_verdict_matrix
     from levelhead.calibrate.run import run_calibration
     from levelhead.calibrate.tables import make_calibration_tables
+    from levelhead.calibrate.verdict_matrix import make_matrix_tables, run_verdict_matrix
     from levelhead.core.files import local_path, write_atomic
     from levelhead.engine.executors.processes import LocalProcesses
     from levelhead.engine.run_dir import mark_owned

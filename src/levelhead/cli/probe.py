@@ -104,9 +104,9 @@ def probe_command(
     Looks for the group in a model's vectors after the edit, with words and texts that the edit was
     not fitted on. Exit 0 if the probes find it removed, 1 if it is hidden, 2 if it is unclear.
     """
-    from levelhead.mitigate.evaluation.single_edit_gain import bias_reduction
+    from levelhead.mitigate.evaluation.bias_reduction import estimate_bias_reduction
     from levelhead.mitigate.probing.concept_removal import (
-        BiasReduction,
+        BiasReductionEvidence,
         ProbeConfig,
         concept_removal,
     )
@@ -132,16 +132,16 @@ def probe_command(
         batch_size=batch_size,
     )
     inference = Inference(seed=seed, resamples=resamples, level=level)
-    reduction = BiasReduction()
+    reduction = BiasReductionEvidence()
     if measure_name is not None:
         from levelhead.measures.registry import parse_measure
 
         measure = parse_measure(measure_name)
         with show_progress("queries") as on_event:
-            gain = bias_reduction(
+            gain = estimate_bias_reduction(
                 measure, lm, edits, inference=inference, context=RunContext(progress=on_event)
             )
-        reduction = BiasReduction(gain, measure.measure_key(lm))
+        reduction = BiasReductionEvidence(gain, measure.measure_key(lm))
     with show_steps() as on_step:
         report = concept_removal(
             lm,

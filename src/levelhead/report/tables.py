@@ -11,8 +11,8 @@ from levelhead.core.calibration import DAGGER, DAGGER_NOTE
 from levelhead.core.errors import MissingExtraError
 from levelhead.core.frames import make_frame
 from levelhead.report.theme import format_interval, format_number
-from levelhead.study.row import TableRow
 from levelhead.study.table import result_to_rows, to_csv
+from levelhead.study.table_row import TableRow
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -32,7 +32,7 @@ from levelhead.engine.tasks import Task
 from levelhead.models.loading.load import compute_model_size
 from levelhead.study.config import StudyConfig
 from levelhead.study.cost import CostEstimate, estimate_study_cost
-from levelhead.study.ranks import (
+from levelhead.study.leaderboard_ranks import (
     Leaderboard,
     ModelEntry,
     leaderboard_to_csv,

@@ -150,7 +150,15 @@ class StudySession:
     def load_or_compute(
         self, kind: type[Result], inputs: Mapping[str, object], make: Callable[[], Result]
     ) -> Result:
-        """Load a result by the hash of its inputs, or compute and store it."""
+        """Load a result by the hash of its inputs, or compute and store it.
+
+        Increase `REVISION` when a step computes differently: code is no part of the hash.
+
+        Args:
+            kind: Class of the result; its name is part of the hash.
+            inputs: Everything that the result depends on, apart from the study's inference.
+            make: Function that computes the result.
+        """
         config = self.config
         spec = FrozenDict(
             {

@@ -14,9 +14,9 @@ from levelhead.cli.mitigate.select_edit import select_edit_command as verb
 from levelhead.cli.shared.exit_codes import INCONCLUSIVE, ExitWithCode
 from levelhead.core.errors import LevelheadError
 from levelhead.mitigate.selection import select_edit as python
+from levelhead.mitigate.selection.candidate_evaluation import UtilityLimit
 from levelhead.mitigate.selection.candidates import CandidateGrid
 from levelhead.mitigate.selection.selection_report import NOT_SHOWN_BY_SELECTION, SelectionReport
-from levelhead.mitigate.selection.trial import UtilityLimit
 from levelhead.mitigate.selection.user_task import TaskFiles
 from levelhead.models.edits.files import InvalidEditFileError, load_edits
 from levelhead.models.loading.load import load

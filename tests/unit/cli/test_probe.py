@@ -19,7 +19,7 @@ from levelhead.core.results import Estimate, Interval
 from levelhead.core.run_context import Inference
 from levelhead.data.counterfactuals.contrast_pairs import contrast_pairs
 from levelhead.data.counterfactuals.held_out import held_out_pairs
-from levelhead.mitigate.evaluation import single_edit_gain
+from levelhead.mitigate.evaluation import bias_reduction
 from levelhead.mitigate.probing import concept_removal
 from levelhead.models.edits.base import Projection
 from levelhead.models.edits.files import load_edits, save_edits
@@ -119,7 +119,9 @@ def test_a_measure_is_measured_and_sentences_can_be_asked(given, monkeypatch):
     gain = Estimate(name="gain of crows", value=0.2, interval=interval, n=7)
     queries = []
     monkeypatch.setattr(
-        single_edit_gain, "bias_reduction", lambda *args, **options: queries.append(args) or gain
+        bias_reduction,
+        "estimate_bias_reduction",
+        lambda *args, **options: queries.append(args) or gain,
     )
     out = given / "found.json"
     result = invoke(

@@ -17,7 +17,12 @@ from levelhead.core.results import Interval, Skill
 from levelhead.core.run_context import Inference
 from levelhead.engine.executors.processes import LocalProcesses
 from levelhead.study.leaderboard import read_models, run_leaderboard
-from levelhead.study.ranks import Leaderboard, ModelEntry, leaderboard_to_csv, sort_entries
+from levelhead.study.leaderboard_ranks import (
+    Leaderboard,
+    ModelEntry,
+    leaderboard_to_csv,
+    sort_entries,
+)
 
 FEW = Inference(resamples=99, permutations=99)
 

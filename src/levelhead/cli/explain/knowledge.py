@@ -94,7 +94,7 @@ def knowledge_command(
     from levelhead.explain.prompting.knowledge import Verbalizer, knowledge
     from levelhead.measures.cloze.cloze import Cloze
     from levelhead.measures.cloze.formatting import Form, Separator
-    from levelhead.measures.cloze.prompts_base import KINDS
+    from levelhead.measures.cloze.prompt_measure import KINDS
 
     cloze = Cloze(
         prompts=require_option("set of prompts", prompts, get_args(OccupationSet)),

@@ -135,9 +135,9 @@ def select_edit_command(
     from pathlib import Path
 
     from levelhead.core.files import write_atomic
+    from levelhead.mitigate.selection.candidate_evaluation import UtilityLimit
     from levelhead.mitigate.selection.candidates import CandidateGrid, HeadRanking
     from levelhead.mitigate.selection.select_edit import PairSource, select_edit
-    from levelhead.mitigate.selection.trial import UtilityLimit
     from levelhead.mitigate.selection.user_task import (
         BiasMeasureName,
         TaskFiles,

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from levelhead.study.leaderboard import ModelCost
-    from levelhead.study.ranks import Leaderboard
+    from levelhead.study.leaderboard_ranks import Leaderboard
 
 
 def leaderboard_command(

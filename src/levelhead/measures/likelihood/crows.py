@@ -192,7 +192,7 @@ class Crows(Measure):
             parity=50.0,
             # Under equal treatment, either sentence of a pair is as likely to have the higher
             # score.
-            null="flip",
+            null="sign_flip",
             smooth_surrogate="crows_margin",
             closed_form_interval=_wilson_interval,
         )
