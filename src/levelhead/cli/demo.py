@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from levelhead.cli.shared.help_pages import Panel
 from levelhead.cli.shared.options import check_output_path
 from levelhead.cli.shared.progress import show_steps
 from levelhead.core.run_context import Inference
@@ -24,14 +25,28 @@ if TYPE_CHECKING:
 
 def demo_command(
     architecture: Annotated[
-        str, typer.Option(help="Architecture to train: bert, roberta, albert, gpt2 or llama.")
+        str,
+        typer.Option(
+            metavar="NAME",
+            rich_help_panel=Panel.TRAINING,
+            help="Architecture to train: bert, roberta, albert, gpt2 or llama.",
+        ),
     ] = "bert",
-    seed: Annotated[int, typer.Option(help="Random seed of the text and the training.")] = 0,
+    seed: Annotated[
+        int,
+        typer.Option(
+            metavar="SEED",
+            rich_help_panel=Panel.TRAINING,
+            help="Random seed of the text and the training.",
+        ),
+    ] = 0,
     output: Annotated[
         str,
         typer.Option(
             "--output",
             "-o",
+            metavar="FILE",
+            rich_help_panel=Panel.OUTPUT,
             callback=check_output_path,
             help="HTML file for the report.",
         ),
@@ -114,7 +129,7 @@ def _show(organism_models: Sequence[DemoModel]) -> None:
     from rich.text import Text
 
     from levelhead.calibrate.demo import DETECTION_P
-    from levelhead.cli.measure import format_cells
+    from levelhead.cli.shared.measurement_tables import format_cells
     from levelhead.core.calibration import DAGGER_NOTE, failed_calibration_mark, with_mark
 
     console = Console(file=sys.stdout, width=None if sys.stdout.isatty() else 110)

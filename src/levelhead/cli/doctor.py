@@ -9,7 +9,15 @@ import textwrap
 import typer
 
 from levelhead.cli.shared.exit_codes import ERROR, ExitWithCode
-from levelhead.cli.shared.options import AllowPickle, BatchSize, Device, Dtype, Model, Revision
+from levelhead.cli.shared.options import (
+    AllowPickle,
+    BatchSize,
+    Device,
+    Dtype,
+    Json,
+    Model,
+    Revision,
+)
 
 # None: a check that does not apply to the model.
 MARKS = {True: "\u2713", False: "\u2717", None: "\u2013"}
@@ -36,6 +44,7 @@ def doctor_command(
     dtype: Dtype = "float32",
     allow_pickle: AllowPickle = False,
     batch_size: BatchSize = 32,
+    json: Json = False,
 ) -> None:
     """Check that masks, gradients and edits work on a model.
 

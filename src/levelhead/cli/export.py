@@ -6,19 +6,30 @@ from typing import Annotated
 
 import typer
 
-from levelhead.cli.shared.options import AllowPickle, Dtype, Model, Revision
+from levelhead.cli.shared.help_pages import Panel
+from levelhead.cli.shared.options import AllowPickle, Dtype, Model, RequiredEdit, Revision
 
 
 def export_command(
     model: Model,
-    edit: Annotated[str, typer.Option(help="Folder of an edit that save_edits wrote.")],
-    output: Annotated[str, typer.Option("--output", "-o", help="New folder for the model.")],
+    edit: RequiredEdit,
+    output: Annotated[
+        str,
+        typer.Option(
+            "--output",
+            "-o",
+            metavar="FOLDER",
+            rich_help_panel=Panel.OUTPUT,
+            help="New folder for the edited model.",
+        ),
+    ],
     with_edit_file: Annotated[
         bool,
         typer.Option(
             "--with-edit-file",
-            help="Leave the weights unchanged and write the edit next to them, with the lines of "
-            "PyTorch that apply it: for edits that plain weights cannot represent.",
+            rich_help_panel=Panel.OUTPUT,
+            help="Leave the weights unchanged, and write the edit and the lines of PyTorch that "
+            "apply it next to them: for edits that plain weights cannot represent.",
         ),
     ] = False,
     revision: Revision = None,

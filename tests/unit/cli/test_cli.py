@@ -70,7 +70,7 @@ def test_errors_go_to_stderr_with_their_mend(tmp_path):
         (["measure", "-m", "strength", "-o"], "is a folder"),
         (["locate", "-o"], "is a folder"),
         (["locate", "--chart"], "there is no kind of picture named ''"),
-        (["mitigate", "select", "--why"], "is a folder"),
+        (["mitigate", "select", "--report"], "is a folder"),
         (["demo", "-o"], "is a folder"),
     ],
 )

@@ -19,23 +19,33 @@ from levelhead.cli.shared.executors import (
     make_executor,
 )
 from levelhead.cli.shared.exit_codes import ERROR, INCONCLUSIVE, ExitWithCode
-from levelhead.cli.shared.options import DryRun
+from levelhead.cli.shared.help_pages import Group, Panel, ResumableCommand, add_command
+from levelhead.cli.shared.options import DryRun, Json, Quiet, RunFolder
 from levelhead.cli.shared.progress import print_line, show_progress
 from levelhead.core.run_context import RunContext
 
-app = typer.Typer(help="Run studies, and check the files of a run.", no_args_is_help=True)
+app = typer.Typer(
+    cls=Group,
+    help="Run studies, and check the files of a run.",
+    epilog="levelhead study run study.toml -o results\nlevelhead study check results",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
 
 
-@app.command("run")
 def run_command(
-    file: Annotated[str, typer.Argument(help="TOML file of a study.")],
-    output: Annotated[
-        str,
-        typer.Option("--output", "-o", help="Folder for results; a later call resumes from it."),
-    ],
+    file: Annotated[str, typer.Argument(metavar="FILE", help="TOML file of a study.")],
+    output: RunFolder,
     charts: Annotated[
-        bool, typer.Option("--charts/--no-charts", help="Draw figures; needs the report extra.")
+        bool,
+        typer.Option(
+            "--charts/--no-charts",
+            rich_help_panel=Panel.OUTPUT,
+            help="Draw figures, which needs the report extra.",
+        ),
     ] = True,
+    json: Json = False,
+    quiet: Quiet = False,
     store: StoreUrl = None,
     workers: Workers = None,
     executor: ExecutorName = LOCAL,
@@ -71,10 +81,12 @@ def run_command(
     began = time.monotonic()
 
     def report_step(name: str, done: int, total: int) -> None:
+        if quiet:
+            return
         minutes, seconds = divmod(round(time.monotonic() - began), 60)
         print_line(f"[{done}/{total}] {name} (after {minutes}:{seconds:02})")
 
-    with show_progress("units") as on_event:
+    with show_progress("queries", quiet=quiet) as on_event:
         results = run_study(
             plan,
             output,
@@ -104,9 +116,12 @@ def run_command(
         raise ExitWithCode(INCONCLUSIVE)
 
 
-@app.command("check")
 def check_command(
-    folder: Annotated[str, typer.Argument(help="Folder of a run, or any store, as a path or URL.")],
+    folder: Annotated[
+        str,
+        typer.Argument(metavar="FOLDER", help="Folder of a run, or any store, as a path or URL."),
+    ],
+    json: Json = False,
 ) -> None:
     """Check that a run's files are intact and its jobs finished.
 
@@ -140,3 +155,15 @@ def check_command(
     )
     if n_damaged or unfinished:
         raise ExitWithCode(ERROR)
+
+
+add_command(
+    app,
+    "run",
+    run_command,
+    "levelhead study run study.toml -o results",
+    "levelhead study run study.toml -o results --dry-run",
+    "levelhead study run study.toml -o results --workers 4",
+    command_class=ResumableCommand,
+)
+add_command(app, "check", check_command, "levelhead study check results")
