@@ -11,7 +11,7 @@ from contextlib import suppress
 import assets
 import pytest
 
-from levelhead.calibrate.demo import RHOS, VISIBLE_HEAD
+from levelhead.calibrate.demo import RHOS, VISIBLE_HEAD, make_demo_organism
 from levelhead.calibrate.organisms.organism import make_organism
 
 NOT_HERE = pytest.skip.Exception  # the tests that need it say why
@@ -22,6 +22,9 @@ def main():
     for fetch in (assets.junit_schema, assets.smollm2):
         with suppress(NOT_HERE):
             fetch()
+    for rho in RHOS:
+        make_demo_organism("bert", rho, seed=0, quick=True).grow()
+    make_demo_organism("gpt2", 1.0, seed=0, quick=True, visible_head=VISIBLE_HEAD).grow()
     for rho in RHOS:
         make_organism("bert", rho).grow()
     make_organism("gpt2", 1.0, visible_head=VISIBLE_HEAD).grow()

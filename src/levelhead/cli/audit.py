@@ -163,7 +163,11 @@ def audit_command(
 
         lm = load_model()
         core = _plan_core(lm, sources, limit, inference, cores)
-        typer.echo(str(estimate_study_cost(core.study_config, folder)))
+        cost = estimate_study_cost(core.study_config, folder)
+        if json:
+            typer.echo(cost.to_json())
+            return
+        typer.echo(str(cost))
         typer.echo("this is the core suite; the budget decides what is added to it")
         return
     clock = _Clock(start, limit, quiet)

@@ -328,5 +328,5 @@ add_command(
     "counterstereotype",
     counterstereotype_command,
     "levelhead explain counterstereotype heads.json",
-    "levelhead explain counterstereotype heads.json --lexicon gender-en --chart change.svg",
+    "levelhead explain counterstereotype heads.json --lexicon gender-en",
 )

@@ -94,7 +94,7 @@ def leaderboard_command(
         cost = estimate_leaderboard_cost(
             model_names, measures, output, load_options=load_options, context=context
         )
-        typer.echo(str(cost))
+        typer.echo(cost.to_json() if json else str(cost))
         return
     board, costs = run_leaderboard(
         model_names,
