@@ -192,8 +192,8 @@ def main() -> NoReturn:
         if error.errno not in DISK_ERRORS:
             traceback.print_exc()
             sys.exit(ERROR)
-        where = f" ({error.filename})" if error.filename else ""
-        typer.echo(f"levelhead: cannot write: {error.strerror}{where}", err=True)
+        place = error.filename or "a file"
+        typer.echo(f"levelhead: cannot access {place}: {error.strerror}", err=True)
         typer.echo(f"  hint: {DISK_ERRORS[error.errno]}", err=True)
         sys.exit(ERROR)
     except Exception:
