@@ -43,6 +43,8 @@ if TYPE_CHECKING:
     from levelhead.locate.head_map import ComponentScore, HeadMap
     from levelhead.locate.score_heads import AblateTop
 
+HEAD_COLUMN = "head"
+
 
 def locate_command(
     model: Model,
@@ -268,12 +270,24 @@ def _show(heads: HeadMap, *, details: bool) -> None:
     console.print(_table(heads, details=details))
     halves = heads.split
     positive = sum(head.score > 0 for head in heads.heads)
+    unit = (
+        "exploratory: the same items rank and test" if halves.confirmation is None else "held out"
+    )
     lines = [
-        f"sign {_sign_text(heads)}: {heads.bias_sign.reason}",
-        f"{halves.claim}; find {_format_estimate(halves.discovery)}"
-        + (f", confirm {_format_estimate(halves.confirmation)}" if halves.confirmation else ""),
-        f"{positive} of {len(heads.heads)} heads have a positive score; {heads.verdict} "
-        "(romano-wolf, 0.05)",
+        "heads: layer-head, counted from 1",
+        f"score: by {heads.method}; effect: reduction of {heads.measure} when the head is ablated "
+        f"({unit})",
+        f"direction of bias: {_sign_text(heads)}: {heads.bias_sign.reason}",
+        f"{heads.measure} on the items that rank heads: {_format_estimate(halves.discovery)}",
+    ]
+    if halves.confirmation is not None:
+        lines.append(
+            f"{heads.measure} on the items that test heads: {_format_estimate(halves.confirmation)}"
+        )
+    lines += [
+        halves.claim,
+        f"{positive} of {len(heads.heads)} heads have a positive score",
+        f"verdict: {heads.verdict} (p corrected by Romano-Wolf, familywise error rate 0.05)",
     ]
     lines += [
         str(estimate) for estimate in (heads.agreement, heads.replication) if estimate is not None
@@ -296,8 +310,8 @@ def _table(heads: HeadMap, *, details: bool) -> Table:
     from rich.table import Table
 
     table = Table(box=None, pad_edge=False, header_style="bold")
-    for name in ("rank", "head, from 1", "score", "effect", "interval", "adjusted p", "detectable"):
-        is_left = name in ("head, from 1", "interval")
+    for name in ("rank", HEAD_COLUMN, "score", "effect", "interval", "adjusted p", "detectable"):
+        is_left = name in (HEAD_COLUMN, "interval")
         table.add_column(name, justify="left" if is_left else "right")
     ranked = sorted(heads.scores, key=lambda component: -component.score)
     # Both ends matter: the last heads reduce the measure. 15 of up to 144 rows fit a screen.

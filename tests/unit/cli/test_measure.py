@@ -45,7 +45,7 @@ def test_a_table_for_people(invoke):
     assert any(line.split()[:1] == ["unflagged"] for line in lines)
     assert any(line.split()[:2] == ["signed", "mean"] for line in lines)
     assert "strength: both origins" in result.stdout or "swap artefact" in result.stdout
-    assert "p corrected by Holm" in result.stdout
+    assert "p: corrected by Holm" in result.stdout
     assert "type: gender" not in result.stdout
 
 

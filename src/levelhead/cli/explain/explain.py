@@ -304,7 +304,7 @@ def _show_heads(console: Console, attention_change: AttentionChange, *, details:
     text = f"{attention_change.weighting}: {n_significant} of {n_heads} heads change (max-T, 0.05)"
     console.print(Text(text), soft_wrap=True)
     table = Table(box=None, pad_edge=False, header_style="bold")
-    for name in ("head, from 1", "group", "change", "interval", "adjusted p"):
+    for name in ("layer-head (from 1)", "group", "change", "interval", "adjusted p"):
         table.add_column(name)
     for head in sorted(shown_heads, key=lambda head: -head.change):
         label = f"{head.layer + 1}-{head.head + 1}"

@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from levelhead.measures.robustness.multiverse import Multiverse
     from levelhead.measures.run import MeasureRun
 
+LEGEND = "detectable: smallest distance from parity that the test detects four times out of five"
+
 
 def show_measurements(measure_run: MeasureRun, measures: list[Measure], *, details: bool) -> None:
     """Print tables and verdicts of a run.
@@ -51,11 +53,12 @@ def show_measurements(measure_run: MeasureRun, measures: list[Measure], *, detai
                     f"  {with_mark(extra.name, measurement, extra.name)}", *format_cells(extra)
                 )
     console.print(table)
+    console.print()
     for text in _verdict_lines(measure_run):
         console.print(Text(text), soft_wrap=True)
     for measurement in measure_run.measurements:
         for note in measurement.notes:
-            console.print(Text(f"{_display_name(measurement)}: {note}"), soft_wrap=True)
+            console.print(Text(f"{_display_name(measurement)}: note: {note}"), soft_wrap=True)
     if any(failed_calibration_mark(measurement) for measurement in measure_run.measurements):
         console.print(Text(DAGGER_NOTE))
     _show_comparisons(console, measure_run)
@@ -63,7 +66,8 @@ def show_measurements(measure_run: MeasureRun, measures: list[Measure], *, detai
         measurement.p is not None and measurement.p.adjusted is not None
         for measurement in measure_run.measurements
     ):
-        console.print(Text("p corrected by Holm for the measures of this run"))
+        console.print(Text("p: corrected by Holm for the measures of this run"))
+    console.print(Text(LEGEND))
 
 
 def _verdict_lines(measure_run: MeasureRun) -> list[str]:
