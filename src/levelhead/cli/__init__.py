@@ -192,8 +192,8 @@ def main() -> NoReturn:
         if error.errno not in DISK_ERRORS:
             traceback.print_exc()
             sys.exit(ERROR)
-        place = error.filename or "a file"
-        typer.echo(f"levelhead: cannot access {place}: {error.strerror}", err=True)
+        place = f": {error.filename}" if error.filename else ""
+        typer.echo(f"levelhead: {error.strerror}{place}", err=True)
         typer.echo(f"  hint: {DISK_ERRORS[error.errno]}", err=True)
         sys.exit(ERROR)
     except Exception:

@@ -188,7 +188,7 @@ def test_a_full_disk_is_no_traceback(name, hint):
     code = f"import errno; raise OSError(errno.{name}, 'No room', '/data/x')"
     result = run_odd_command(code)
     assert result.returncode == 3
-    assert "levelhead: cannot access /data/x: No room\n  hint: " in result.stderr
+    assert "levelhead: No room: /data/x\n  hint: " in result.stderr
     assert hint in result.stderr
     assert "Traceback" not in result.stderr
 
@@ -221,9 +221,11 @@ def run_odd_command(code, command_class="Command"):
         ["locate", "gpt2", "-m", "crowz"],
         ["probe", "gpt2", "--edit", "edit", "-m", "crowz"],
         ["leaderboard", "gpt2", "-m", "crowz", "-o", "board"],
+        ["measure", "./no/such/folder", "-m", "crows"],
+        ["doctor", "./no/such/folder"],
     ],
 )
-def test_a_wrong_measure_is_refused_before_torch_is_imported(args):
+def test_a_wrong_name_is_refused_before_torch_is_imported(args):
     program = (
         "import sys\n"
         "from levelhead.cli import main\n"
@@ -235,7 +237,8 @@ def test_a_wrong_measure_is_refused_before_torch_is_imported(args):
         [sys.executable, "-c", program], capture_output=True, check=False, text=True
     )
     assert result.returncode == 3
-    assert "did you mean 'crows'" in result.stderr
+    named = "did you mean 'crows'" if "crowz" in args else "no folder or file ./no/such/folder"
+    assert named in result.stderr
     assert result.stdout == "False\n"
 
 

@@ -43,7 +43,7 @@ def test_a_map_is_shown_written_and_drawn(heads):
     result = HeadMap.from_json((folder / "heads.json").read_bytes())
     assert result.ranked_heads[0].label in shown
     assert "heads: layer-head, counted from 1" in shown
-    assert "sign +: given, " in shown
+    assert "direction of bias: +: given, " in shown
     assert "for these words" in shown
     assert (folder / "heads.svg").read_text().startswith("<svg")
 

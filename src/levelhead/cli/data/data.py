@@ -60,7 +60,7 @@ def list_datasets_command() -> None:
         size = sum(file.bytes for file in row.files)
         count = sum(file.items for file in row.files)
         typer.echo(f"{row.name}  [{status}]  {count:,} items, {size / 1e6:.1f} MB, {row.licence}")
-        for text in (f"{row.about}.", f"Used for: {row.serves}.", f"Cannot show: {row.cannot}"):
+        for text in (f"{row.about}.", f"Used for: {row.serves}.", f"Limitations: {row.cannot}"):
             typer.echo(textwrap.fill(text, 92, initial_indent="    ", subsequent_indent="    "))
 
 
@@ -99,7 +99,7 @@ def list_lexicons_command() -> None:
         sizes = ", ".join(f"{group} {len(word_lists.words(group))}" for group in word_lists.groups)
         families = ", ".join(family.name for family in word_lists.families)
         typer.echo(f"{name}  {sizes}; targets: {families}; {word_lists.licence}")
-        text = f"Cannot show: {word_lists.limits}"
+        text = f"Limitations: {word_lists.limits}"
         typer.echo(textwrap.fill(text, 92, initial_indent="    ", subsequent_indent="    "))
 
 

@@ -43,16 +43,31 @@ def check_measure(name: str | None) -> str | None:
     return name
 
 
+def _check_model(model: str) -> str:
+    """Refuse a path that does not exist, before torch is imported."""
+    from pathlib import Path
+
+    from levelhead.core.errors import LevelheadError
+
+    # Any other name may be a model on the Hub.
+    if model.startswith(("/", "./", "../")) and not Path(model).exists():
+        raise LevelheadError(f"there is no folder or file {model}", hint="check the path")
+    return model
+
+
 Model = Annotated[
     str,
     typer.Argument(
-        metavar="MODEL", help="Hub id, folder written by save_pretrained, or .gguf file."
+        metavar="MODEL",
+        callback=_check_model,
+        help="Hub id, folder written by save_pretrained, or .gguf file.",
     ),
 ]
 ModelOrServer = Annotated[
     str,
     typer.Argument(
         metavar="MODEL",
+        callback=_check_model,
         help="Hub id, folder written by save_pretrained, .gguf file, or address of a server such "
         "as http://127.0.0.1:8080.",
     ),
