@@ -54,7 +54,7 @@ def list_datasets_command() -> None:
                 row.path(part)
             status = "here"
         except DatasetMissingError:
-            status = row.get
+            status = "manual download" if row.get == "own copy" else row.get
         except ChecksumError:
             status = "another file is in its place"
         size = sum(file.bytes for file in row.files)
