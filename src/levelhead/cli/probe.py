@@ -320,7 +320,7 @@ def _show(report: RemovalReport, test_pairs: PairSet) -> None:
     lines = [f"{report.n} pairs of texts, {report.words} words with their counterfactuals"]
     lines += [f"left out: {count} ({reason})" for reason, count in test_pairs.left_out]
     lines += (
-        [f"{len(report.dropped)} pairs dropped: the model lacks a word of them"]
+        [f"{len(report.dropped)} pairs dropped: the model cannot read them"]
         if report.dropped
         else []
     )

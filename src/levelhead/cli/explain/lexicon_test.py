@@ -142,7 +142,7 @@ def _show(effects: LexiconEffects) -> None:
         f"no significant effect of {len(effects.words_without_effect)} words: {unchanged_words}"
     ]
     lines += (
-        [f"{len(effects.dropped)} sentences dropped: the model lacks a word of them"]
+        [f"{len(effects.dropped)} sentences dropped: the model cannot read them"]
         if effects.dropped
         else []
     )
