@@ -194,7 +194,7 @@ def test_the_command_line(queries, board, tmp_path, monkeypatch):
     assert isinstance(completed.exception, ExitWithCode), completed.output
     assert completed.exception.code == INCONCLUSIVE
     assert "rank" in completed.stdout
-    assert f"{none}: no {measure}" in completed.stdout.replace("\n", "")
+    assert f"{none}: {measure} not measured" in completed.stdout.replace("\n", "")
     assert "[4/4]" in completed.stderr
     completed = levelhead(
         "leaderboard", models[0], models[0], "-m", measure, "-o", str(tmp_path / "no")
