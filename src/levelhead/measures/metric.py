@@ -124,7 +124,7 @@ class Metric:
     @property
     def flips_signs(self) -> bool:
         """Whether exchanging an item's counterfactuals changes the sign of its value."""
-        return self.null == "flip" and self.flip in (flip_signs, flip_first_column)
+        return self.null == "sign_flip" and self.flip in (flip_signs, flip_first_column)
 
     def difference(self, aggregate: Aggregate) -> Metric:
         """A difference of values of this metric, with a parity of 0.
