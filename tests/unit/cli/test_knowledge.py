@@ -38,7 +38,7 @@ def report(tmp_path_factory):
 
 def test_tables_file_and_picture(report):
     shown, output, picture = report
-    for title in ("without knowledge", "change of the margin by a prefix", "claims of the paper"):
+    for title in ("without a prefix", "change of the margin by a prefix", "claims of the paper"):
         assert title in shown
     assert "effect of each part of a counterexample" in shown
     result = KnowledgeResult.from_json(output.read_bytes())

@@ -96,6 +96,11 @@ def leaderboard_command(
         )
         typer.echo(cost.to_json() if json else str(cost))
         return
+
+    def report_model(name: str, done: int, total: int) -> None:
+        if not quiet:
+            print_line(f"[{done}/{total}] {name}")
+
     board, costs = run_leaderboard(
         model_names,
         measures,
@@ -106,9 +111,7 @@ def leaderboard_command(
         load_options=load_options,
         inference=Inference(seed=seed, resamples=resamples, permutations=permutations),
         context=context,
-        on_model=lambda name, done, total: (
-            None if quiet else print_line(f"[{done}/{total}] {name}")
-        ),
+        on_model=report_model,
     )
     if json:
         typer.echo(board.to_json())
