@@ -276,7 +276,7 @@ OF_OTHERS = (
 
 WITHOUT_LABELS = {"group_preference"}
 """A preference is the same however labels are dealt: models without a default stand in for it
-(docs/calibration.md)."""
+(docs/results/calibration.md)."""
 
 
 def test_every_measure_with_a_parity_is_relabelled():

@@ -47,7 +47,7 @@ REFERENCE_ARCHITECTURE = {False: "bert", True: "llama"}
 """Model family that was trained with every dose, for masked (False) and causal (True) models."""
 DAGGER = "†"
 """Marks a measure that missed a planted bias or found one that was not planted."""
-DAGGER_NOTE = f"{DAGGER} failed where the truth is known: see docs/calibration.md"
+DAGGER_NOTE = f"{DAGGER} failed where the truth is known: see docs/results/calibration.md"
 NOT_CALIBRATED = "not tried"
 
 

@@ -55,7 +55,7 @@ def test_a_measure_that_failed_where_the_truth_is_known_is_marked(invoke, monkey
     monkeypatch.setattr("levelhead.core.calibration.load_calibration", AllFailed)
     lines = invoke("-m", "crows:metric=crows_margin").stdout.splitlines()
     assert lines[1].split()[:2] == ["crows_margin", "†"]
-    assert "† failed where the truth is known: see docs/calibration.md" in lines
+    assert "† failed where the truth is known: see docs/results/calibration.md" in lines
 
 
 def test_details_show_everything_beside(invoke):
