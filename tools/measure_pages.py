@@ -18,6 +18,7 @@ import textwrap
 import types
 import typing
 from dataclasses import fields
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -181,7 +182,7 @@ def _attribute_texts(cls: type) -> dict[str, str]:
             continue
         (node,) = ast.parse(textwrap.dedent(inspect.getsource(base))).body
         body = typing.cast("ast.ClassDef", node).body
-        for field, below in zip(body, body[1:], strict=False):
+        for field, below in pairwise(body):
             if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name):
                 text = below.value if isinstance(below, ast.Expr) else None
                 if isinstance(text, ast.Constant) and isinstance(text.value, str):
