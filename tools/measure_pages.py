@@ -59,11 +59,7 @@ SHARED = ("subsample_fraction", "metric")
 
 
 def page_names(text: str) -> list[str]:
-    """The measures of a page, from its third line.
-
-    >>> page_names("# Perplexity\\n\\n`pppl`, `ppl`\\n")
-    ['pppl', 'ppl']
-    """
+    """The measures of a page, from its third line."""
     named = re.findall(r"`(\w+)(?:[:\w=]*)`", text.split("\n")[2])
     return list(dict.fromkeys(named))
 

@@ -1,4 +1,4 @@
-"""Documents can be read: their size, their sentences, their phrases, and an example on each page."""
+"""Documents can be read: their size, sentences and phrases, and an example on each page."""
 
 import re
 from pathlib import Path
