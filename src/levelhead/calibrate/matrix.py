@@ -49,8 +49,7 @@ DOSE_ROWS: dict[tuple[str, float], tuple[str, dict[str, ExpectedVerdict]]] = {
 }
 """Name and expected verdicts of a row, by (variant, dose) of `dose_response`."""
 MASKED_FAMILIES = ("bert", "roberta", "albert")
-# Written after the verdicts were seen, and none was tested by itself:
-# docs/results/calibration.md says so.
+# Written after the verdicts were seen, and none was tested by itself: docs/calibration.md says so.
 EXPLANATIONS: tuple[tuple[str, tuple[str, ...], tuple[str, ...], tuple[str, ...]], ...] = (
     (
         "these models do name one group more often in blanks, up to 9 times, though their text "
@@ -432,8 +431,7 @@ def make_matrix_tables(verdict_matrix: VerdictMatrix) -> tuple[TextTable, ...]:
     Args:
         verdict_matrix: the matrix.
     """
-    # docs/results/calibration.md has these tables:
-    # `python tools/calibration.py FOLDER --matrix --write`.
+    # docs/calibration.md has these tables: `python tools/calibration.py FOLDER --matrix --write`.
     families = list(dict.fromkeys(cell.family for cell in verdict_matrix.cells))
     return (
         TextTable(

@@ -32,7 +32,7 @@ class TextTable(NamedTuple):
 
     @property
     def markdown(self) -> str:
-        """The table in Markdown, as in docs/results/calibration.md."""
+        """The table in Markdown, as in docs/calibration.md."""
         lines = [f"### {self.title}", "", _line(self.columns), "|" + "---|" * len(self.columns)]
         return "\n".join([*lines, *map(_line, self.rows)]) + "\n"
 
@@ -43,7 +43,7 @@ def make_calibration_tables(calibration: Calibration) -> tuple[TextTable, ...]:
     Args:
         calibration: the results.
     """
-    # docs/results/calibration.md has these tables: `python tools/calibration.py FOLDER --write`.
+    # docs/calibration.md has these tables: `python tools/calibration.py FOLDER --write`.
     return (
         TextTable(
             "Did the models learn their language?",
