@@ -1,4 +1,4 @@
-.PHONY: help check full lint types layers test docs benchmarks extras mutants format
+.PHONY: help check full lint types layers package test docs benchmarks extras mutants format
 
 help:  ## list the targets
 	@grep -hE '^[a-z ]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -6,7 +6,7 @@ help:  ## list the targets
 check:  ## everything CI checks, minutes per stage
 	@bash .ci/run
 
-lint types layers test docs benchmarks extras:  ## one stage of check
+lint types layers package test docs benchmarks extras:  ## one stage of check
 	@bash .ci/run $@
 
 full: mutants  ## every test of both tiers, and all mutants: hours, before a release

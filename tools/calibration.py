@@ -1,28 +1,31 @@
-"""What came of `levelhead calibrate`, into the package and onto its page: docs/calibration.md.
+"""Results of `levelhead calibrate`, into the package, into data files and onto their page.
 
     python tools/calibration.py FOLDER [--write]
     python tools/calibration.py FOLDER --measures-only [--quick] [--workers N] [--write]
     python tools/calibration.py FOLDER --matrix [--quick] [--workers N] [--write]
 
-FOLDER is that of a full run. With --write, the page's tables and picture are written anew, and the
+FOLDER is that of a full run. With --write, every table is written to a CSV file of
+docs/results/data/calibration, a summary into docs/results/calibration.md, the picture anew, and the
 numbers that reports cite (calibration.json of levelhead.core).
 
 --measures-only runs the dose models alone, into FOLDER, and keeps the package's locators, edits and
-removals with the versions and the machine that made them. --matrix holds every verdict against the
-expected one, writes FOLDER/controls.json, and with --write the page's matrix; it ends with 1 where
-an exception is unexplained. Both go on where they were stopped, and share their models in FOLDER.
+removals with the versions and the machine that made them. --matrix compares every verdict with the
+expected one, writes FOLDER/controls.json, and with --write the matrix; it ends with 1 where an
+exception is unexplained. Both continue where they stopped, and share their models in FOLDER.
 """
 
 from __future__ import annotations
 
 import argparse
+import csv
+import io
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from levelhead.calibrate.matrix import VerdictMatrix, run_verdict_matrix
-from levelhead.calibrate.matrix import make_matrix_tables as matrix_tables
+from levelhead.calibrate.matrix import VerdictMatrix, make_matrix_tables, run_verdict_matrix
 from levelhead.calibrate.run import refresh_calibration
-from levelhead.calibrate.tables import make_calibration_tables
+from levelhead.calibrate.tables import EMPTY, TextTable, make_calibration_tables
 from levelhead.core.calibration import CALIBRATION_FILE, Calibration
 from levelhead.core.files import write_atomic
 from levelhead.engine.executors.processes import LocalProcesses
@@ -30,24 +33,106 @@ from levelhead.report.charts.dose_response import dose_response_chart
 from levelhead.report.save import render_svg
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from levelhead.core.calibration import OrganismHash
 
 ROOT = Path(__file__).parents[1]
-PAGE = ROOT / "docs" / "calibration.md"
+PAGE = ROOT / "docs" / "results" / "calibration.md"
+DATA = ROOT / "docs" / "results" / "data" / "calibration"
 PICTURE = ROOT / "docs" / "pictures" / "dose.svg"
 PACKAGE = ROOT / "src" / "levelhead" / "core" / CALIBRATION_FILE
-MARK = "<!-- tools/calibration.py writes below this line -->\n"
-BEGIN, END = (
-    f"<!-- tools/calibration.py --matrix writes {what} this line -->\n"
-    for what in ("below", "above")
+SIDES = ("below", "above")
+MARKS, MATRIX_MARKS = (
+    tuple(f"<!-- tools/calibration.py{what} writes {side} this line -->\n" for side in SIDES)
+    for what in ("", " --matrix")
 )
+FILES = {
+    "Did the models learn": "skills",
+    "Measures: ": "measures",
+    "Utilities and Distance": "measures-without-a-dose",
+    "Confounders": "confounders",
+    "Locators: ": "known-heads",
+    "Locators on ordinary models": "ordinary-models",
+    "Edits: ": "edits",
+    "Removed or hidden": "removals",
+    "Controls: ": "controls",
+    "Expected and actual verdicts": "verdicts",
+    "Exceptions": "exceptions",
+    "False alarms": "false-alarms",
+    "Heads of controls": "control-heads",
+}
+"""The data file of a table, by the first words of its title."""
+NUMBER = r"-?\d[\d.]*(?:e[+-]?\d+)?"
+CELL = re.compile(
+    rf"(?:(?P<note>[a-z ]+): )?(?P<value>{NUMBER})(?: of (?P<of>\d+))?"
+    rf"(?: \[(?P<low>{NUMBER})(?P<percent>%)?, (?P<high>{NUMBER})%?\])?(?:, n (?P<n>\d+))?"
+)
+"""A number, a count of a total, or an estimate with its interval, as tables show them."""
+TRAINING_PLACEBO = {"counterfactual training": "training, placebo", "dropout": "training, placebo"}
+"""Edits whose placebo has another name than theirs."""
+
+
+def csv_text(table: TextTable) -> str:
+    """A table as CSV: numbers, totals and ends of intervals in columns of their own."""
+    columns: dict[str, list[str]] = {}
+    for index, title in enumerate(table.columns):
+        columns |= _split_column(title, [row[index] for row in table.rows])
+    file = io.StringIO()
+    rows = csv.writer(file, lineterminator="\n")
+    rows.writerow(columns)
+    rows.writerows(zip(*columns.values(), strict=True))
+    return file.getvalue()
+
+
+def _split_column(title: str, cells: list[str]) -> dict[str, list[str]]:
+    """The parts of a column, by name; text stays one column, beside numbers it is a note."""
+    texts = ["" if cell == EMPTY else cell for cell in cells]
+    matches = [CELL.fullmatch(text) for text in texts]
+    if not any(match and (match["low"] or match["of"]) for match in matches):
+        return {title: texts}
+    parts: dict[str, list[str]] = {}
+    for part in ("value", "of", "low", "high", "n", "note"):
+        values = [
+            _part(match, part) if match else text * (part == "note")
+            for match, text in zip(matches, texts, strict=True)
+        ]
+        if part == "value" or any(values):
+            parts[title if part == "value" else f"{title}: {part}"] = values
+    return parts
+
+
+def _part(match: re.Match[str], part: str) -> str:
+    text = match[part] or ""
+    if match["percent"] and part in ("low", "high"):
+        return f"{float(text) / 100:.4g}"
+    return text
+
+
+def write_tables(tables: Iterable[TextTable]) -> None:
+    """Every table into its file; tables of one kind, one per family, into one."""
+    files: dict[str, list[TextTable]] = {}
+    for table in tables:
+        name = next(file for words, file in FILES.items() if table.title.startswith(words))
+        files.setdefault(name, []).append(_with_family(table))
+    for name, parts in files.items():
+        rows = tuple(row for table in parts for row in table.rows)
+        text = csv_text(TextTable(name, parts[0].columns, rows))
+        write_atomic(str(DATA / f"{name}.csv"), text.encode())
+
+
+def _with_family(table: TextTable) -> TextTable:
+    """The family of a table of one family as a column."""
+    family = re.search(r", (\w+)-like models$", table.title)
+    if family is None:
+        return table
+    rows = tuple((family[1], *row) for row in table.rows)
+    return TextTable(table.title, ("family", *table.columns), rows)
 
 
 def page(result: Calibration) -> str:
-    """The tables, and what made them."""
-    output = [table.markdown for table in make_calibration_tables(result) if table.rows]
+    """The verdicts of measures and edits, and the run that made them."""
+    output = [measure_summary(result), edit_summary(result)]
     output.append(_made("Made", result.command, result.versions, result.machine, result.models))
     for later in result.refreshed:
         parts = " and ".join(later.parts)
@@ -57,15 +142,47 @@ def page(result: Calibration) -> str:
             )
         )
     output.append(f"Hashes of texts and weights: `{CALIBRATION_FILE}` of `levelhead.core`.\n")
-    return "\n".join(output)
+    return "\n".join(filter(None, output))
 
 
-def matrix_page(held: VerdictMatrix) -> str:
-    """The matrix as the page has it."""
-    output = [held.summary + "\n"]
-    output += [table.markdown for table in matrix_tables(held) if table.rows]
-    output.append(_made("Made", held.command, held.versions, held.machine, held.models))
-    return "\n".join(output)
+def measure_summary(result: Calibration) -> str:
+    """The verdict of every measure, by family."""
+    families = list(dict.fromkeys(item.architecture for item in result.measures))
+    cells: dict[str, dict[str, str]] = {}
+    for item in result.measures:
+        if item.has_dose or item.verdict == "misses":
+            dose = "" if item.smallest is None else f"; {item.smallest:g}"
+            alarms = f"; {item.null_alarms} of {item.nulls}" if item.nulls else ""
+            row = cells.setdefault(item.measure, {})
+            row[item.architecture] = f"{item.verdict}{dose}{alarms}"
+    lines = [("measure", *families), ("---",) * (len(families) + 1)]
+    lines += [(name, *(row.get(family, "") for family in families)) for name, row in cells.items()]
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+
+
+def edit_summary(result: Calibration) -> str:
+    """The share of the bias that every edit removes, with its placebo's and the utility cost."""
+    tables = make_calibration_tables(result)
+    edits = next(table for table in tables if table.title.startswith("Edits"))
+    rows = {(row[0], row[1]): row for row in edits.rows}
+    if not rows:
+        return ""
+    lines = [
+        "| edit | family | share of the bias gone | share by its placebo | utility cost |",
+        "|---|---|---|---|---|",
+    ]
+    for (edit, family), row in rows.items():
+        placebo = rows.get((TRAINING_PLACEBO.get(edit, f"{edit}, placebo"), family))
+        if not edit.endswith(", placebo"):
+            cells = (edit, family, row[2], EMPTY if placebo is None else placebo[2], row[5])
+            lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n"
+
+
+def matrix_page(matrix: VerdictMatrix) -> str:
+    """The agreement of the matrix, and the run that made it."""
+    made = _made("Made", matrix.command, matrix.versions, matrix.machine, matrix.models)
+    return f"{matrix.summary}\n\n{made}"
 
 
 def _made(
@@ -80,22 +197,28 @@ def _made(
 
 
 def write(result: Calibration, picture: bytes) -> None:
-    """The page below its mark, the picture, and the file of the package."""
-    above = PAGE.read_text().partition(MARK)[0]
-    write_atomic(str(PAGE), f"{above}{MARK}\n{page(result)}".encode())
+    """The data files, the page between its marks, the picture, and the file of the package."""
+    write_tables(table for table in make_calibration_tables(result) if table.rows)
+    _write_between(MARKS, page(result))
     write_atomic(str(PICTURE), picture)
     write_atomic(str(PACKAGE), result.to_json().encode() + b"\n")
 
 
-def write_matrix(held: VerdictMatrix) -> None:
-    """The page between its two marks."""
-    above, _, rest = PAGE.read_text().partition(BEGIN)
-    _, _, below = rest.partition(END)
-    write_atomic(str(PAGE), f"{above}{BEGIN}\n{matrix_page(held)}\n{END}{below}".encode())
+def write_matrix(matrix: VerdictMatrix) -> None:
+    """The data files of the matrix, and the page between its marks."""
+    write_tables(table for table in make_matrix_tables(matrix) if table.rows)
+    _write_between(MATRIX_MARKS, matrix_page(matrix))
+
+
+def _write_between(marks: Sequence[str], text: str) -> None:
+    begin, end = marks
+    above, _, rest = PAGE.read_text().partition(begin)
+    _, _, below = rest.partition(end)
+    write_atomic(str(PAGE), f"{above}{begin}\n{text}\n{end}{below}".encode())
 
 
 def main() -> None:
-    """Print the tables, or write them."""
+    """Print the summary, or write everything."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("folder", type=Path)
     parser.add_argument("--write", action="store_true")
@@ -111,13 +234,13 @@ def main() -> None:
     store = f"{given.folder}/store"
     runner = LocalProcesses(given.workers) if given.workers else None
     if given.matrix:
-        held = run_verdict_matrix(store, quick=given.quick, executor=runner)
-        write_atomic(str(given.folder / "controls.json"), held.to_json().encode() + b"\n")
-        print(matrix_page(held))
+        matrix = run_verdict_matrix(store, quick=given.quick, executor=runner)
+        write_atomic(str(given.folder / "controls.json"), matrix.to_json().encode() + b"\n")
+        print(matrix_page(matrix))
         if given.write:
-            write_matrix(held)
-        if held.unexplained:
-            parser.exit(1, f"{len(held.unexplained)} exceptions are unexplained\n")
+            write_matrix(matrix)
+        if matrix.unexplained:
+            parser.exit(1, f"{len(matrix.unexplained)} exceptions are unexplained\n")
         return
     if given.measures_only:
         past = Calibration.from_json(PACKAGE.read_bytes())

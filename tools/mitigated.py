@@ -1,11 +1,11 @@
-"""Projections where the truth is known: what is called mitigation with and without a planted bias.
+"""Projections where the truth is known: verdicts with and without a planted bias.
 
     python tools/mitigated.py FOLDER [--quick]
 
 At rho 1 (groups and targets always agree) the projection must lower Strength and SEAT's difference
-of means by more than placebos of it do. At rho 0 there is nothing to lower: labels are dealt anew,
-every deal as true as the first, and the share of deals in which the same projection is called
-mitigation is counted. FOLDER keeps what was found, so that the work goes on where it was stopped.
+of means by more than placebos of it do. At rho 0 there is nothing to lower: labels are permuted,
+each permutation as valid as the original, and those in which the same projection is called
+mitigation are counted. FOLDER keeps the results, so that a run continues where it stopped.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ SETTING = "penultimate 0,0,0,0,0"
 """Hard and of one dimension, at every level from the penultimate layer on."""
 PLANTED = range(5)
 NULL = range(4)
-DEALS = 50
+LABEL_PERMUTATIONS = 50
 INFERENCE = Inference(resamples=199, permutations=199)
 
 
@@ -85,41 +85,48 @@ def planted(seed: int, store: str) -> dict:
     }
 
 
-def null(seed: int, store: str, deals: int) -> dict:
+def null(seed: int, store: str, permutations: int) -> dict:
     """How often something is found where there is nothing."""
     single, lm, sets, match = prepared(0.0, seed, store)
     calls = []
-    for labels in range(deals):
+    for labels in range(permutations):
         measure = replace(single.planted_measures(label_seed=labels).strength, top=1.0)
         calls.append(of(lm, measure, sets, store)["mitigates"])
-    return {"deals": deals, "called": sum(calls), "effective placebos": match.effective_placebos}
+    return {
+        "permutations": permutations,
+        "called": sum(calls),
+        "effective placebos": match.effective_placebos,
+    }
 
 
 def main() -> None:
-    """Find what is missing, and print it all."""
+    """Compute what is missing, and print it all."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", type=Path)
-    parser.add_argument("--quick", action="store_true", help="One model of each, ten deals.")
+    parser.add_argument("--quick", action="store_true", help="One model of each, ten permutations.")
     given = parser.parse_args()
     given.folder.mkdir(parents=True, exist_ok=True)
     store = str(given.folder / "store")
-    deals = 10 if given.quick else DEALS
+    permutations = 10 if given.quick else LABEL_PERMUTATIONS
     result: dict[str, list[dict]] = {"planted": [], "null": []}
     for kind, seeds in (("planted", PLANTED), ("null", NULL)):
         for seed in list(seeds)[:1] if given.quick else seeds:
             path = given.folder / f"{kind}-{seed}.json"
             if not path.exists():
-                output = planted(seed, store) if kind == "planted" else null(seed, store, deals)
+                output = (
+                    planted(seed, store) if kind == "planted" else null(seed, store, permutations)
+                )
                 write_atomic(str(path), json.dumps(output).encode())
             result[kind].append(json.loads(path.read_bytes()))
             print(path.name, json.dumps(result[kind][-1]), flush=True)
     called = sum(item["called"] for item in result["null"])
-    total = sum(item["deals"] for item in result["null"])
+    total = sum(item["permutations"] for item in result["null"])
     interval = proportion_interval(called, total)
     for measure in ("strength", "seat"):
         hits = sum(item[measure]["mitigates"] for item in result["planted"])
         print(f"rho 1, {measure}: called mitigation in {hits} of {len(result['planted'])} models")
-    print(f"rho 0: called in {called} of {total} deals [{interval.low:.1%}, {interval.high:.1%}]")
+    ends = f"[{interval.low:.1%}, {interval.high:.1%}]"
+    print(f"rho 0: called in {called} of {total} permutations {ends}")
 
 
 if __name__ == "__main__":

@@ -74,10 +74,10 @@ def find_result(architecture: str, rho: float, seed: int) -> dict:
 
 
 def alarms(single, lm) -> list[float]:
-    """The least p, Holm-corrected, of all measures, under one deal of the labels after another."""
+    """The least p, Holm-corrected, of all measures, for every permutation of the labels."""
     least = []
-    for deal in range(RELABELLINGS):
-        labels, p = 1000 * single.train_config.seed + deal, []
+    for permutation in range(RELABELLINGS):
+        labels, p = 1000 * single.train_config.seed + permutation, []
         for name, measure in single.planted_measures(label_seed=labels).for_model(lm).items():
             aspect, values, design = measure.test_inputs(measure.read(lm))
             p.append(
@@ -162,7 +162,7 @@ def verdicts(rows: list[dict]) -> str:
             f"{sum(every)} of {len(every)} uncorrected p <= .05"
         )
         output.append(
-            f"- rho 0, {RELABELLINGS} deals of the labels for each of {len(nothing)} models: "
+            f"- rho 0, {RELABELLINGS} permutations of labels for each of {len(nothing)} models: "
             f"{_rate(rates)} with such a measure (models as clusters)"
         )
     return "\n".join(output) + "\n"

@@ -1,16 +1,17 @@
-"""Most measures on real weights with the full data, and docs/real-results.md from what they gave.
+"""Most measures on real weights with the full data: data files, and a summary on their page.
 
     LEVELHEAD_ASSETS=... LEVELHEAD_DATA=... python tools/real_results.py WORK_FOLDER [--page]
 
 Each command is run once, with a store in WORK_FOLDER that all share; its seconds are kept, and
-commands that have run are not run again. `--again` judges stored readouts anew, without the
-commands; `--page` only writes the page.
+commands that have run are not run again. `--again` computes results from stored responses, without
+the commands; `--page` only writes docs/results/data/measures and the page's summary.
 """
 
 from __future__ import annotations
 
 import argparse
 import csv
+import io
 import json
 import math
 import os
@@ -18,13 +19,36 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from levelhead.core.calibration import with_mark
+from levelhead.core.calibration import failed_calibration_mark
+from levelhead.core.files import write_atomic
 from levelhead.core.results import Measurement
 from levelhead.core.run_context import RunContext
 
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from levelhead.core.results import Estimate
+
 ROOT = Path(__file__).parents[1]
 ASSETS = Path(os.environ.get("LEVELHEAD_ASSETS", ROOT.parent / "shared"))
+PAGE = ROOT / "docs" / "results" / "measures-on-real-models.md"
+DATA = ROOT / "docs" / "results" / "data" / "measures"
+BEGIN, END = (
+    f"<!-- tools/real_results.py writes {side} this line -->\n" for side in ("below", "above")
+)
+FILES = {
+    "values": (
+        *("model", "measure", "value", "low", "high", "parity", "p", "n", "queries"),
+        *("detectable", "seconds", "mark", "note"),
+    ),
+    "extras": ("model", "measure", "name", "value", "low", "high", "n", "p", "holm_tests"),
+    "notes": ("model", "measure", "note"),
+}
+"""The data files and their columns."""
+USUAL_PARITY = ("", "0", "50")
+"""Parities that the page's text states; others stand in the cell."""
 sys.path.insert(0, str(ROOT / "tests" / "work"))
 
 STEREOSET = (
@@ -94,7 +118,7 @@ RUNS = {
     ),
 }
 THREADS = 2
-
+SIGNIFICANT = 0.05
 
 TUNED = "minibert-en tuned on "
 SWAPPED = "cola-dev.csv"
@@ -115,7 +139,7 @@ def model(name: str) -> str:
     return str(ASSETS / "models" / name)
 
 
-def own_texts(folder: Path) -> dict[str, str]:
+def texts_file(folder: Path) -> dict[str, str]:
     """CoLA's development sets as a user's file."""
     from levelhead.data.catalog.datasets import dataset
 
@@ -133,7 +157,7 @@ def options(measure: str, folder: Path) -> list[str]:
     """What a command needs beside the measure's name."""
     if not measure.startswith("counterfactual"):
         return []
-    subset = own_texts(folder)
+    subset = texts_file(folder)
     return ["--data", subset["texts"], "--text", subset["text"], "--label", subset["label"]]
 
 
@@ -172,8 +196,8 @@ def computed(folder: Path) -> None:
             )
 
 
-def judged(folder: Path) -> None:
-    """What has run, judged anew: the same as the commands, with one process for all."""
+def recomputed(folder: Path) -> None:
+    """What has run, from stored responses: the same as the commands, in one process."""
     from levelhead.core.canonical_json import to_canonical_json
     from levelhead.measures.registry import parse_measures
     from levelhead.measures.run import run_measures
@@ -185,7 +209,7 @@ def judged(folder: Path) -> None:
             path = folder / f"{name} {measure}.json"
             if not path.exists():
                 continue
-            subset = own_texts(folder) if measure.startswith("counterfactual") else None
+            subset = texts_file(folder) if measure.startswith("counterfactual") else None
             wanted = parse_measures(measure, subset)
             result = run_measures(
                 lm, wanted, context=RunContext(store=folder / "store", threads=THREADS)
@@ -198,103 +222,145 @@ def judged(folder: Path) -> None:
             print(path.name, flush=True)
 
 
-def page(folder: Path) -> str:
-    """The page, from what the commands gave."""
-    lines = [
-        "# Real results",
-        "",
-        "Most measures on real weights with the full data, as `tools/real_results.py` wrote it;",
-        "tasks' and classifiers' own stand under [tasks](real-tasks.md) and",
-        "[downstream](real-downstream.md).",
-        "`cloze_relative`: these intervals are of runs that redrew the kinds of knowledge as if",
-        "they were a sample; they are wider than the same command gives now.",
-        "The models are small and their own: nothing here is about bert-base or any larger model.",
-        "A negative result stands here like any other. Intervals: 95%. p: as each measure's null",
-        "has it, uncorrected, one command each. Detectable: the distance from parity that would",
-        "have been found four times out of five. p and detectable of `strength`, `contrast` and",
-        "`distance` are of runs that tested one side only; the same command now tests both, and p",
-        "is twice as large where it was below 0.5. Seconds: wall time of the command on two cores,",
-        f"readouts not yet stored, start-up included; `--threads {THREADS}`. Measures",
-        "of one model that ask the same (cloze, cloze_probability, cloze_relative; crows,",
-        "crows_margin) find the readouts of the first stored. Other work ran beside some commands:",
-        "seconds are for an idea, not for comparison. † marks a measure that failed where truth",
-        "is known ([calibration](calibration.md)).",
-    ]
+def number(value: float | None, digits: int = 4) -> str:
+    """Some digits, or nothing."""
+    return "" if value is None else f"{value:.{digits}g}"
+
+
+def estimate_cells(estimate: Estimate) -> dict[str, object]:
+    """The cells that a measure and an extra estimate have in common."""
+    return {
+        "value": number(estimate.value),
+        "low": number(estimate.interval.low),
+        "high": number(estimate.interval.high),
+        "n": estimate.n,
+    }
+
+
+def results(folder: Path) -> Iterator[tuple[str, str, Measurement | None, float]]:
+    """Every result, with its model, its measure and the seconds; None where a command failed."""
     seconds = {
         row["run"]: row["seconds"]
         for row in map(json.loads, (folder / "seconds.jsonl").read_text().splitlines())
     }
     for name, measures in RUNS.items():
-        lines += ["", f"## {name}", ""]
-        lines += [
-            "| `levelhead measure MODEL -m ...` | value | 95% interval | parity | p | n of asked |"
-            " detectable | seconds |",
-            "|---|---|---|---|---|---|---|---|",
-        ]
-        notes = []
         for measure in measures:
             stem = f"{name} {measure.replace('/', '_')}"
             path = folder / f"{stem}.json"
             if not path.exists():
-                lines.append(f"| `{measure}` | failed | | | | | | |")
+                yield name, measure, None, math.nan
                 continue
-            for load in json.loads(path.read_text())["measurements"]:
-                output = measure
-                if "groups=all" in measure:
-                    output = measure.replace("groups=all", "groups=" + "+".join(load["groups"]))
-                output = with_mark(f"`{output}`", Measurement.from_json(json.dumps(load)))
-                lines.append(row(output, load, seconds.get(stem, math.nan)))
-                notes += [f"- {output}"]
-                notes += [f"    - {note}" for note in load["notes"]]
-                notes += [f"    - {format_extra(part)}" for part in load["extras"]]
-        lines += ["", "Beside the numbers:", "", *notes]
-    return "\n".join([*lines, *beside_peers(folder)]) + "\n"
+            for content in json.loads(path.read_text())["measurements"]:
+                groups = "groups=" + "+".join(content["groups"])
+                spec = measure.replace("groups=all", groups)
+                result = Measurement.from_json(json.dumps(content))
+                yield name, spec, result, seconds.get(stem, math.nan)
 
 
-def beside_peers(folder: Path) -> list[str]:
+def value_row(result: Measurement | None, seconds: float) -> dict[str, object]:
+    """A row of the values; a command that failed has a note and no value."""
+    if result is None:
+        return {"note": "failed"}
+    return estimate_cells(result) | {
+        "parity": number(result.parity),
+        "p": "" if result.p is None else number(result.p.value),
+        "queries": result.n + len(result.dropped),
+        "detectable": number(result.detectable, 3),
+        "seconds": f"{seconds:.0f}",
+        "mark": failed_calibration_mark(result),
+    }
+
+
+def extra_row(extra: Estimate) -> dict[str, object]:
+    """A row of an extra estimate; p is the corrected one where there is one."""
+    cells = {"name": extra.name, **estimate_cells(extra)}
+    if extra.p is None:
+        return cells
+    corrected = extra.p.adjusted is not None
+    p = number(extra.p.adjusted if corrected else extra.p.value, 3)
+    return cells | {"p": p, "holm_tests": extra.p.family if corrected else ""}
+
+
+def data_files(folder: Path) -> dict[str, str]:
+    """The data files as CSV, by name."""
+    rows: dict[str, list[dict[str, object]]] = {name: [] for name in FILES}
+    for model_name, measure, result, seconds in results(folder):
+        key = {"model": model_name, "measure": measure}
+        rows["values"].append(key | value_row(result, seconds))
+        if result is not None:
+            rows["notes"] += [key | {"note": note} for note in result.notes]
+            rows["extras"] += [key | extra_row(extra) for extra in result.extras]
+    texts = {}
+    for name, columns in FILES.items():
+        file = io.StringIO()
+        writer = csv.DictWriter(file, columns, restval="", lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows[name])
+        texts[name] = file.getvalue()
+    return texts
+
+
+def summary(values: str) -> str:
+    """The values as tables: one for language models, one for classifiers."""
+    rows = [row for row in csv.DictReader(io.StringIO(values)) if "groups=" not in row["measure"]]
+    tables = []
+    for tuned in (False, True):
+        subset = [row for row in rows if row["model"].startswith(TUNED) is tuned]
+        models = list(dict.fromkeys(row["model"] for row in subset))
+        cells: dict[str, dict[str, str]] = {}
+        for row in subset:
+            cells.setdefault(row["measure"], {})[row["model"]] = summary_cell(row)
+        lines = [f"| measure | {' | '.join(models)} |", "|" + "---|" * (len(models) + 1)]
+        for measure, by_model in cells.items():
+            texts = " | ".join(by_model.get(name, "") for name in models)
+            lines.append(f"| `{measure}` | {texts} |")
+        tables.append("\n".join(lines) + "\n")
+    return "\n".join(tables)
+
+
+def summary_cell(row: dict[str, str]) -> str:
+    """A value with its interval; bold where a valid test shows a difference from parity."""
+    if not row["value"]:
+        return row["note"]
+    text = f"{row['value']} [{row['low']}, {row['high']}]"
+    if row["parity"] not in USUAL_PARITY:
+        text += f", parity {row['parity']}"
+    if row["mark"] or row["note"]:
+        return " ".join(filter(None, (text, row["mark"], "‡" if row["note"] else "")))
+    return f"**{text}**" if row["p"] and float(row["p"]) <= SIGNIFICANT else text
+
+
+def compared_with_peers(folder: Path) -> str:
     """What benchmarks/peers.py printed, if its last line was kept in the folder."""
     path = folder / "peers.json"
     if not path.exists():
-        return []
+        return ""
     output = json.loads(path.read_text())
     harness, scorer = output["lm_eval"], output["minicons"]
-    return [
-        "",
-        "## Beside the peers",
+    lines = [
+        "### Comparison with other tools",
         "",
         "`python benchmarks/peers.py` (one thread, float32, batches of 32, one model in memory):",
         "",
         f"- lm-evaluation-harness, all {harness['pairs']} CrowS pairs with SmolLM2-135M: largest",
         f"  relative difference of a log-likelihood {harness['difference']:.1e}; CPU seconds after",
-        f"  loading the model: {harness['seconds_levelhead']} (levelhead, items to readouts) and",
+        f"  loading the model: {harness['seconds_levelhead']} (levelhead, items to responses) and",
         f"  {harness['seconds_lm_eval']} (lm-eval, simple_evaluate), ratio {harness['ratio']}.",
         f"- minicons, pseudo-log-likelihoods of {scorer['texts']} sentences by minibert: largest",
         f"  relative difference {scorer['difference']:.1e}.",
     ]
+    return "\n".join(lines) + "\n"
 
 
-def row(measure: str, single: dict, seconds: float) -> str:
-    """A line of the table."""
-    interval = f"[{single['interval']['low']:.4g}, {single['interval']['high']:.4g}]"
-    p = "" if single["p"] is None else f"{single['p']['value']:.4g}"
-    parity = "" if single["parity"] is None else f"{single['parity']:.4g}"
-    detectable = "" if single["detectable"] is None else f"{single['detectable']:.3g}"
-    queries = single["n"] + len(single["dropped"])
-    return (
-        f"| {measure} | {single['value']:.4g} | {interval} | {parity} | {p} | "
-        f"{single['n']} of {queries} | {detectable} | {seconds:.0f} |"
-    )
-
-
-def format_extra(part: dict) -> str:
-    """An extra estimate as text."""
-    p = part["p"]
-    output = (
-        "" if p is None else f", p {p['value'] if p['adjusted'] is None else p['adjusted']:.3g}"
-    )
-    holm = "" if p is None or p["adjusted"] is None else f" (Holm, {p['family']} tests)"
-    interval = f"[{part['interval']['low']:.4g}, {part['interval']['high']:.4g}]"
-    return f"{part['name']}: {part['value']:.4g} {interval}, n {part['n']}{output}{holm}"
+def write(folder: Path) -> None:
+    """The data files, and the page between its marks."""
+    texts = data_files(folder)
+    for name, text in texts.items():
+        write_atomic(str(DATA / f"{name}.csv"), text.encode())
+    above, _, rest = PAGE.read_text().partition(BEGIN)
+    _, _, below = rest.partition(END)
+    parts = "\n".join(filter(None, (summary(texts["values"]), compared_with_peers(folder))))
+    write_atomic(str(PAGE), f"{above}{BEGIN}\n{parts}\n{END}{below}".encode())
 
 
 def main() -> None:
@@ -302,13 +368,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("folder", type=Path)
     parser.add_argument("--page", action="store_true", help="only write the page")
-    parser.add_argument("--again", action="store_true", help="judge stored readouts anew")
+    parser.add_argument("--again", action="store_true", help="compute from stored responses")
     given = parser.parse_args()
     if given.again:
-        judged(given.folder)
+        recomputed(given.folder)
     elif not given.page:
         computed(given.folder)
-    (ROOT / "docs" / "real-results.md").write_text(page(given.folder), encoding="utf-8")
+    write(given.folder)
 
 
 if __name__ == "__main__":

@@ -1,146 +1,164 @@
-"""What studies found on real weights, as tables of a page: docs/real-heads.md, docs/projections.md.
+"""Results of studies on real weights: docs/results/data/studies/RUN.csv, and a list on a page.
 
     python tools/study_results.py PAGE RUN [RUN ...] [--write]
 
-Every RUN is a folder that `levelhead study run STUDY.toml -o RUN` wrote. --write writes the tables
-into the page, below its marker; what stands above is written by hand, and sections of runs that are
-not given stay as they are.
+Every RUN is a folder that `levelhead study run STUDY.toml -o RUN` wrote. --write writes a CSV file
+with one row per number for each, and the page's list of data files, between its marks. Everything
+else on the page is written by hand, and files of runs that are not given stay as they are.
 """
 
 from __future__ import annotations
 
 import argparse
 import csv
+import io
+import re
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from levelhead.core.calibration import with_mark
+from levelhead.core.calibration import failed_calibration_mark
 from levelhead.core.files import write_atomic
 from levelhead.core.results import StepFailure
 from levelhead.locate.head_map import HeadMap
-from levelhead.study.row import TableRow
-from levelhead.study.table import group_by_interval
 
-ROUGH = ", top "
-"""Of knowledge: numbers at the paper's three k, which its picture shows."""
-MARK = "<!-- tools/study_results.py writes below this line -->\n"
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from levelhead.core.results import Estimate, Interval
+
+ROOT = Path(__file__).parents[1]
+DATA = ROOT / "docs" / "results" / "data" / "studies"
+TOP_K = ", top "
+"""In names of knowledge: numbers at the paper's three k, which its picture shows."""
+COLUMNS = (
+    *("step", "name", "number", "value", "low", "high", "over", "p", "detectable", "n"),
+    *("mark", "note"),
+)
+"""p is the corrected one where a test is one of several; `over` names the units of an interval."""
+INCONCLUSIVE = "inconclusive: "
+SHOWN_HEADS = 5, 3
+"""Heads of a map that are written: the first and the last."""
+BEGIN, END = (
+    f"<!-- tools/study_results.py writes {side} this line -->\n" for side in ("below", "above")
+)
 
 
-def number(text: str) -> str:
+def number(value: str | float | None) -> str:
     """Four digits, or nothing."""
-    return f"{float(text):.4g}" if text else ""
+    return "" if value in ("", None) else f"{float(value):.4g}"
 
 
-def tables(rows: list[dict]) -> str:
-    """Rows of a study's table as Markdown, intervals of different kinds in different tables."""
-    parted = group_by_interval(TableRow(**typed(row)) for row in rows)
-    kinds = {over: {(row.name, row.what) for row in subset} for over, subset in parted}
-    return "\n".join(
-        (f"Intervals over {over}, not over items:\n\n" if over else "")
-        + table([row for row in rows if (row["name"], row["what"]) in kind])
-        for over, kind in kinds.items()
-    )
-
-
-def typed(row: dict) -> dict:
-    """What `blocks` looks at, of a row read back from CSV."""
-    return {key: row[key] for key in ("step", "name", "what")} | {
-        "value": float(row["value"]),
-        "over": row.get("over", ""),
+def study_row(row: dict[str, str]) -> dict[str, str]:
+    """A row of a study's own table, rounded, with the columns of the data files."""
+    p = row["adjusted"] or row["p"]
+    return {
+        **{key: row.get(key, "") for key in ("step", "name", "over", "n", "mark")},
+        **{key: number(row[key]) for key in ("value", "low", "high", "detectable")},
+        "number": row["what"],
+        "p": f"{float(p):.4f}" if p else "",
     }
 
 
-def table(rows: list[dict], *, named: bool = True) -> str:
-    """Rows of a study's table as Markdown."""
-    head = "| | number | value | interval | over | p | minimum detectable effect | n |"
-    lines = [head, "|" + "---|" * 8]
-    for row in rows:
-        ends = f"[{number(row['low'])}, {number(row['high'])}]" if row["low"] else ""
-        p = row["adjusted"] or row["p"]
-        what = f"{row['what']} {row.get('mark', '')}".rstrip()
-        cells = [row["name"] if named else "", what, number(row["value"]), ends]
-        cells.append(row.get("over", "") if ends else "")
-        cells += [f"{float(p):.4f}" if p else "", number(row["detectable"]), row["n"]]
-        lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
-    return "\n".join(lines) + "\n"
+def interval_cells(interval: Interval | None) -> dict[str, str]:
+    """The ends of an interval."""
+    return {} if interval is None else {"low": number(interval.low), "high": number(interval.high)}
 
 
-def map_text(heads: HeadMap) -> str:
-    """A map in words and its first heads."""
+def estimate_row(name: str, label: str, estimate: Estimate) -> dict[str, str]:
+    """A row of an estimate of a map."""
+    cells = {"name": name, "number": label, "value": number(estimate.value)}
+    return cells | interval_cells(estimate.interval)
+
+
+def map_rows(heads: HeadMap) -> Iterator[dict[str, str]]:
+    """A map in numbers: its halves, sign and agreement, and its first and last heads."""
     halves, model = heads.split, Path(heads.provenance.model).name
-    result = [f"{halves.discovery.value:.3g} {halves.discovery.interval} on the find half"]
+    yield {**estimate_row("discovery half", heads.measure, halves.discovery), "note": model}
     if halves.confirmation:
-        result.append(
-            f"{halves.confirmation.value:.3g} {halves.confirmation.interval} on the confirm half"
-        )
-    output = [
-        f"{with_mark(heads.measure, heads.measured_by)} on {model}: {', '.join(result)}.",
-        f"Sign {heads.bias_sign.sign:+d} ({heads.bias_sign.reason}). {halves.claim}.",
-        f"{sum(head.score > 0 for head in heads.heads)} of {len(heads.heads)} scores are positive; "
-        f"{heads.verdict}.",
-    ]
-    both = (heads.agreement, heads.replication)
-    output += [
-        f"{item.name}: {item.value:.2f} {item.interval}." for item in both if item is not None
-    ]
-    lines = [
-        " ".join(output),
-        "",
-        "| head | score | effect | interval | adjusted p | minimum detectable effect |",
-    ]
-    lines.append("|" + "---|" * 6)
-    ranked = heads.ranked_heads
-    for item in (*ranked[:5], *ranked[-3:]):
-        p = "" if item.p is None or item.p.adjusted is None else f"{item.p.adjusted:.3f}"
-        effect = "" if item.effect is None else f"{item.effect:.3g}"
-        least = "" if item.detectable is None else f"{item.detectable:.3g}"
-        ends = "" if item.interval is None else str(item.interval)
-        lines.append(f"| {item.label} | {item.score:.3g} | {effect} | {ends} | {p} | {least} |")
-    return "\n".join(lines) + "\n"
+        row = estimate_row("confirmation half", heads.measure, halves.confirmation)
+        yield {**row, "note": model}
+    sign = heads.bias_sign
+    yield {"name": "map", "number": "sign", "value": str(sign.sign), "note": sign.reason}
+    yield {
+        "name": "map",
+        "number": "positive scores",
+        "value": str(sum(head.score > 0 for head in heads.heads)),
+        "n": str(len(heads.heads)),
+        "note": f"{heads.verdict}; {halves.claim}",
+    }
+    for item in (heads.agreement, heads.replication):
+        if item is not None:
+            yield estimate_row("map", f"rank correlation of {item.name}", item)
+    ranked, (first, last) = heads.ranked_heads, SHOWN_HEADS
+    for head in (*ranked[:first], *ranked[-last:]):
+        name = f"head {head.label}"
+        yield {"name": name, "number": "score", "value": number(head.score)}
+        if head.effect is not None:
+            p = "" if head.p is None or head.p.adjusted is None else f"{head.p.adjusted:.4f}"
+            cells = {"value": number(head.effect), "detectable": number(head.detectable), "p": p}
+            yield {"name": name, "number": "effect", **cells, **interval_cells(head.interval)}
 
 
-def run_text(folder: Path) -> str:
-    """Everything of one run."""
+def run_rows(folder: Path) -> Iterator[dict[str, str]]:
+    """Every number of a run; a step that gave none is a row with the reason."""
     with (folder / "table.csv").open() as file:
         rows = list(csv.DictReader(file))
-    parts = []
     for path in sorted((folder / "results").iterdir()):
-        step = path.stem
-        text = path.read_text()
+        step, text = path.stem, path.read_text()
         if text.startswith('{"hint"'):
-            output = StepFailure.from_json(text)
-            parts.append(f"### {step}\n\nInconclusive: {output.problem}.\n")
-            continue
-        if step.startswith("map."):
-            parts.append(f"### {step}\n\n{map_text(HeadMap.from_json(text))}")
-            continue
-        subset = [row for row in rows if row["step"] == step]
-        if not step.startswith("glue."):
-            subset = [row for row in subset if ROUGH not in row["name"]]
-        if not subset:  # a picture
-            continue
-        parts.append(f"### {step}\n\n{tables(subset)}")
-    return "\n".join(parts)
+            yield {"step": step, "note": f"{INCONCLUSIVE}{StepFailure.from_json(text).problem}"}
+        elif step.startswith("map."):
+            heads = HeadMap.from_json(text)
+            mark = failed_calibration_mark(heads.measured_by)
+            yield from ({"step": step, "mark": mark, **row} for row in map_rows(heads))
+        else:
+            is_task = step.startswith("glue.")
+            kept = (row for row in rows if row["step"] == step)
+            yield from (study_row(row) for row in kept if is_task or TOP_K not in row["name"])
+
+
+def csv_text(rows: Iterable[dict[str, str]]) -> str:
+    """Rows as CSV."""
+    file = io.StringIO()
+    writer = csv.DictWriter(file, COLUMNS, restval="", lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return file.getvalue()
+
+
+def summary(texts: dict[str, str]) -> str:
+    """The list of data files: steps, numbers, and steps that gave none."""
+    lines = ["| data | steps | numbers | inconclusive steps |", "|---|---|---|---|"]
+    for run, text in texts.items():
+        rows = list(csv.DictReader(io.StringIO(text)))
+        steps = {row["step"] for row in rows}
+        failed = [row["step"] for row in rows if row["note"].startswith(INCONCLUSIVE)]
+        cells = (str(len(steps)), str(len(rows) - len(failed)), ", ".join(failed) or "none")
+        lines.append(f"| [{run}.csv](data/studies/{run}.csv) | {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n"
 
 
 def main() -> None:
-    """Print the page, or write it."""
+    """Print the list of data files, or write the files and the list."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("page", type=Path)
     parser.add_argument("runs", type=Path, nargs="+")
     parser.add_argument("--write", action="store_true")
     given = parser.parse_args()
-    texts = {folder.name: f"{folder.name}\n\n{run_text(folder)}" for folder in given.runs}
-    if given.write:
-        head, mark, tail = given.page.read_text().partition(MARK)
-        if not mark:
-            parser.error(f"{given.page} has no line {MARK.strip()}")
-        _, *before = tail.split("\n## ")
-        texts = {item.split("\n")[0]: item.rstrip("\n") + "\n" for item in before} | texts
-    sections = "".join(f"\n## {text}" for text in texts.values())
-    if given.write:
-        write_atomic(str(given.page), (head + MARK + sections).encode())
-    else:
-        print(sections)
+    texts = {folder.name: csv_text(run_rows(folder)) for folder in given.runs}
+    if not given.write:
+        print(summary(texts))
+        return
+    above, begin, rest = given.page.read_text().partition(BEGIN)
+    listed, end, below = rest.partition(END)
+    if not begin or not end:
+        parser.error(f"{given.page} has no lines {BEGIN.strip()} and {END.strip()}")
+    for run, text in texts.items():
+        write_atomic(str(DATA / f"{run}.csv"), text.encode())
+    names = dict.fromkeys([*re.findall(r"\[(\S+)\.csv\]", listed), *texts])
+    texts = {run: (DATA / f"{run}.csv").read_text() for run in names}
+    page = f"{above}{BEGIN}\n{summary(texts)}\n{END}{below}"
+    write_atomic(str(given.page), page.encode())
 
 
 if __name__ == "__main__":

@@ -34,7 +34,7 @@ from levelhead.models.loading.load import load
 from levelhead.models.training.finetune import FinetuneConfig, finetune
 from levelhead.stats.intervals import proportion_interval
 
-TRAINED, ASKED = 2400, 300
+TRAINED, EVALUATED = 2400, 300
 """Texts a classifier is trained on, and texts of dev and of test."""
 TEXT = "my {kin} has a {look} {thing} in the {place} ."
 LABELS = ("no", "yes")
@@ -111,7 +111,7 @@ def run(rho: float, seed: int) -> dict:
     organism = make_organism("bert", 0.0)
     base, words, sample = organism.grow(), lexicon_of(organism), Drawn(organism.language, seed)
     rows = sample.trained(TRAINED, rho)
-    dev, test = sample.label_texts(ASKED, "dev"), sample.label_texts(ASKED, "test")
+    dev, test = sample.label_texts(EVALUATED, "dev"), sample.label_texts(EVALUATED, "test")
     began = time.perf_counter()
     with TemporaryDirectory() as scratch:
         folder = Path(scratch, "classifier")

@@ -13,15 +13,17 @@ import pytest
 
 from levelhead.calibrate.demo import RHOS, VISIBLE_HEAD
 from levelhead.calibrate.organisms.organism import make_organism
+from levelhead.models.loading.load import load
 
 NOT_HERE = pytest.skip.Exception  # the tests that need it say why
 
 
 def main():
     """One after the other: the other core is in use."""
-    for fetch in (assets.junit_schema, assets.smollm2):
-        with suppress(NOT_HERE):
-            fetch()
+    with suppress(NOT_HERE):
+        assets.junit_schema()
+    with suppress(NOT_HERE):
+        load(assets.smollm2())  # converted once, into the cache: most of a minute
     for rho in RHOS:
         make_organism("bert", rho).grow()
     make_organism("gpt2", 1.0, visible_head=VISIBLE_HEAD).grow()

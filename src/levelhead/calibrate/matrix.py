@@ -49,7 +49,7 @@ DOSE_ROWS: dict[tuple[str, float], tuple[str, dict[str, ExpectedVerdict]]] = {
 }
 """Name and expected verdicts of a row, by (variant, dose) of `dose_response`."""
 MASKED_FAMILIES = ("bert", "roberta", "albert")
-# Written after the verdicts were seen, and none was tested by itself: docs/calibration.md says so.
+# Written after the verdicts were seen, and none was tested by itself: the documentation says so.
 EXPLANATIONS: tuple[tuple[str, tuple[str, ...], tuple[str, ...], tuple[str, ...]], ...] = (
     (
         "these models do name one group more often in blanks, up to 9 times, though their text "
@@ -431,7 +431,7 @@ def make_matrix_tables(verdict_matrix: VerdictMatrix) -> tuple[TextTable, ...]:
     Args:
         verdict_matrix: the matrix.
     """
-    # docs/calibration.md has these tables: `python tools/calibration.py FOLDER --matrix --write`.
+    # docs/results/data/calibration has these tables: tools/calibration.py writes them.
     families = list(dict.fromkeys(cell.family for cell in verdict_matrix.cells))
     return (
         TextTable(

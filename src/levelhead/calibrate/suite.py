@@ -114,7 +114,7 @@ def get_expected_response(measure: Measure) -> ExpectedResponse:
     if isinstance(measure, Distance):
         return "none"
     # The dose joins targets with groups. A model may still name one group more often than its text
-    # does: some do, up to 9 times (docs/calibration.md).
+    # does: some do, up to 9 times (docs/results/calibration.md).
     if isinstance(measure, GroupPreference):
         return "any"
     match measure.primary_metric.role:

@@ -30,12 +30,6 @@ class TextTable(NamedTuple):
     columns: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
 
-    @property
-    def markdown(self) -> str:
-        """The table in Markdown, as in docs/calibration.md."""
-        lines = [f"### {self.title}", "", _line(self.columns), "|" + "---|" * len(self.columns)]
-        return "\n".join([*lines, *map(_line, self.rows)]) + "\n"
-
 
 def make_calibration_tables(calibration: Calibration) -> tuple[TextTable, ...]:
     """Make the tables of skills, measures, confounders, locators, edits and removals.
@@ -43,7 +37,7 @@ def make_calibration_tables(calibration: Calibration) -> tuple[TextTable, ...]:
     Args:
         calibration: the results.
     """
-    # docs/calibration.md has these tables: `python tools/calibration.py FOLDER --write`.
+    # docs/results/data/calibration has these tables: tools/calibration.py writes them.
     return (
         TextTable(
             "Did the models learn their language?",
@@ -308,7 +302,3 @@ def _format_estimate(estimate: Estimate | None) -> str:
 
 def _format_share(share: Proportion) -> str:
     return f"{share.hits} of {share.of} [{share.interval.low:.0%}, {share.interval.high:.0%}]"
-
-
-def _line(cells: Sequence[str]) -> str:
-    return "| " + " | ".join(cells) + " |"

@@ -126,7 +126,7 @@ def test_the_tables_show_what_was_expected_and_what_came_out():
         [model(0.0, s, responses_of("not shown")) for s in range(2)],
         [control("reversed dose", 0, responses_of("differs", -1.0))],
     )
-    text = "\n".join(table.markdown for table in make_matrix_tables(held))
-    assert "| reversed dose | cloze | anti-stereotype | anti-stereotype 1 of 1 | yes |" in text
-    assert "| no dose | cloze | not shown | not shown 2 of 2 | yes |" in text
+    rows = [row for table in make_matrix_tables(held) for row in table.rows]
+    assert ("reversed dose", "cloze", "anti-stereotype", "anti-stereotype 1 of 1", "yes") in rows
+    assert ("no dose", "cloze", "not shown", "not shown 2 of 2", "yes") in rows
     assert module.VerdictMatrix.from_json(held.to_json()) == held

@@ -291,9 +291,9 @@ def test_groups_are_named_by_the_data():
 
 def test_items_on_one_target_term_are_drawn_together():
     (query_set,) = made("strength").queries(model("strength"))  # woman and man: too few to draw
-    assert [item.units for item in queries_of.items] == [(item.id,) for item in queries_of.items]
+    assert [item.units for item in query_set.items] == [(item.id,) for item in query_set.items]
     (query_set,) = made("strength", units="terms").queries(model("strength"))
-    assert {item.units for item in queries_of.items} == {("woman",), ("man",)}
+    assert {item.units for item in query_set.items} == {("woman",), ("man",)}
     words = ("mother", "father", "aunt", "uncle", "queen", "nobody", "son", "king", "aunt")
     subset = [
         triple._replace(context=f"the {word} is here.")

@@ -1,0 +1,205 @@
+"""Research results: data files, the pages that summarise them, the tools that write both."""
+
+import csv
+import importlib.util
+import json
+import re
+import sys
+from pathlib import Path
+
+import pytest
+from maps import head_map
+
+from levelhead.calibrate.tables import TextTable, make_calibration_tables
+from levelhead.core.calibration import Calibration
+from levelhead.core.results import StepFailure
+from levelhead.study.row import TableRow
+from levelhead.study.table import to_csv
+
+ROOT = Path(__file__).parents[2]
+RESULTS = ROOT / "docs" / "results"
+FILES = sorted((RESULTS / "data").rglob("*.csv"))
+NUMBERS = {"value", "low", "high", "parity", "p", "detectable", "n", "queries", "seconds"}
+MAX_WORDS = 4000
+
+
+@pytest.fixture
+def tool(monkeypatch):
+    """A tool by its name; tools are no part of a package."""
+
+    def load(name):
+        spec = importlib.util.spec_from_file_location(name, ROOT / "tools" / f"{name}.py")
+        module = importlib.util.module_from_spec(spec)
+        monkeypatch.setitem(sys.modules, name, module)
+        spec.loader.exec_module(module)
+        return module
+
+    return load
+
+
+def between(page, begin, end):
+    above, _, rest = (RESULTS / page).read_text().partition(begin)
+    text, found, _ = rest.partition(end)
+    assert above
+    assert found
+    return text.strip()
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(RESULTS)))
+def test_data_files_are_tidy(path):
+    with path.open() as file:
+        header, *rows = csv.reader(file)
+    assert len(set(header)) == len(header)
+    assert rows
+    for row in rows:
+        assert len(row) == len(header), row
+        for column, cell in zip(header, row, strict=True):
+            if column in NUMBERS and cell:
+                float(cell)
+
+
+@pytest.mark.parametrize("path", sorted(RESULTS.glob("*.md")), ids=lambda path: path.name)
+def test_pages_are_short_and_their_tables_are_data(path):
+    text = path.read_text()
+    assert len(text.split()) <= MAX_WORDS
+    assert "| claim |" in text
+
+
+def test_every_data_file_is_linked():
+    pages = "".join(path.read_text() for path in RESULTS.glob("*.md"))
+    linked = set(re.findall(r"\]\(data/([\w/.-]+\.csv)\)", pages))
+    assert linked == {str(path.relative_to(RESULTS / "data")) for path in FILES}
+
+
+def test_lists_of_studies_agree_with_their_files(tool):
+    study_results = tool("study_results")
+    runs = []
+    for page in ("bias-a-head.md", "counteracts.md", "projective-methods.md"):
+        text = between(page, study_results.BEGIN, study_results.END)
+        listed = re.findall(r"\[(\S+)\.csv\]", text)
+        texts = {run: (study_results.DATA / f"{run}.csv").read_text() for run in listed}
+        assert text == study_results.summary(texts).strip()
+        for content in texts.values():
+            assert content.startswith(",".join(study_results.COLUMNS) + "\n")
+        runs += listed
+    assert sorted(runs) == sorted(path.stem for path in study_results.DATA.glob("*.csv"))
+
+
+def test_the_table_of_measures_agrees_with_its_file(tool):
+    real_results = tool("real_results")
+    text = between("measures-on-real-models.md", real_results.BEGIN, real_results.END)
+    values = (real_results.DATA / "values.csv").read_text()
+    assert text.startswith(real_results.summary(values).strip())
+
+
+def test_the_calibration_page_and_files_agree_with_the_package(tool, monkeypatch, tmp_path):
+    calibration = tool("calibration")
+    result = Calibration.from_json(calibration.PACKAGE.read_bytes())
+    assert between("calibration.md", *calibration.MARKS) == calibration.page(result).strip()
+    committed = calibration.DATA
+    monkeypatch.setattr(calibration, "DATA", tmp_path)
+    calibration.write_tables(make_calibration_tables(result))
+    written = sorted(tmp_path.iterdir())
+    assert len(written) == 8
+    for path in written:
+        assert path.read_text() == (committed / path.name).read_text(), path.name
+
+
+def test_the_agreement_of_controls_is_that_of_the_verdicts(tool):
+    calibration = tool("calibration")
+    with (calibration.DATA / "verdicts.csv").open() as file:
+        agrees = [row["agrees"] for row in csv.DictReader(file)]
+    yes, no = agrees.count("yes"), agrees.count("NO")
+    text = between("calibration.md", *calibration.MATRIX_MARKS)
+    assert text.startswith(f"{yes} of {yes + no} verdicts are the expected ones")
+    assert f"{no} exceptions" in text
+    with (calibration.DATA / "exceptions.csv").open() as file:
+        assert len(list(csv.DictReader(file))) == no
+
+
+def test_parts_of_a_cell_have_columns_of_their_own(tool):
+    table = TextTable(
+        "t",
+        ("name", "share", "cost", "least and largest"),
+        (
+            ("a", "9 of 10 [60%, 98%]", "unknown: 0.94 [0.11, 1.78], n 3", "0.05, 0.15"),
+            ("b", "not known (n = 3)", "-", "-"),
+        ),
+    )
+    header, *rows = csv.reader(tool("calibration").csv_text(table).splitlines())
+    assert header == [
+        *("name", "share", "share: of", "share: low", "share: high", "share: note"),
+        *("cost", "cost: low", "cost: high", "cost: n", "cost: note", "least and largest"),
+    ]
+    assert rows == [
+        ["a", "9", "10", "0.6", "0.98", "", "0.94", "0.11", "1.78", "3", "unknown", "0.05, 0.15"],
+        ["b", "", "", "", "", "not known (n = 3)", "", "", "", "", "", ""],
+    ]
+
+
+@pytest.fixture
+def run(tmp_path):
+    """A folder as a study writes it: a step with numbers, a map, and a step that failed."""
+    folder = tmp_path / "study"
+    (folder / "results").mkdir(parents=True)
+    rows = [
+        TableRow(step="masking.all", name="top 3", what="change", value=-1 / 3, low=-1.0, high=0.5,
+                 over="words", p=0.2, adjusted=0.4, n=12),
+        TableRow(step="masking.all", name="top 3, top 5", what="rough", value=1.0),
+    ]  # fmt: skip
+    (folder / "table.csv").write_text(to_csv(rows))
+    failure = StepFailure(problem="no heads", hint="give a sign")
+    for step, text in (
+        ("masking.all", "{}"),
+        ("map.gender", head_map().to_json()),
+        ("control.gender", failure.to_json()),
+    ):
+        (folder / "results" / f"{step}.json").write_text(text)
+    return folder
+
+
+def test_a_run_is_written_as_numbers_and_never_as_nothing(tool, run, monkeypatch, tmp_path):
+    study_results = tool("study_results")
+    page = tmp_path / "page.md"
+    page.write_text(f"above\n{study_results.BEGIN}{study_results.END}below\n")
+    monkeypatch.setattr(study_results, "DATA", tmp_path)
+    monkeypatch.setattr(sys, "argv", ["study_results.py", str(page), str(run), "--write"])
+    study_results.main()
+    with (tmp_path / "study.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    (change,) = [row for row in rows if row["step"] == "masking.all"]
+    assert (change["value"], change["p"], change["over"]) == ("-0.3333", "0.4000", "words")
+    (failed,) = [row for row in rows if row["step"] == "control.gender"]
+    assert (failed["value"], failed["note"]) == ("", "inconclusive: no heads")
+    effects = [row for row in rows if row["step"] == "map.gender" and row["number"] == "score"]
+    assert len(effects) == sum(study_results.SHOWN_HEADS)
+    text = page.read_text()
+    assert f"| 3 | {len(rows) - 1} | control.gender |" in text
+    assert text.startswith("above\n")
+    assert text.endswith("below\n")
+
+
+def test_a_failed_command_is_no_value(tool, tmp_path):
+    real_results = tool("real_results")
+    (tmp_path / "seconds.jsonl").write_text(json.dumps({"run": "x", "seconds": 1.0}))
+    texts = real_results.data_files(tmp_path)
+    rows = list(csv.DictReader(texts["values"].splitlines()))
+    assert len(rows) == sum(map(len, real_results.RUNS.values()))
+    assert {(row["value"], row["note"]) for row in rows} == {("", "failed")}
+    assert "failed" in real_results.summary(texts["values"])
+
+
+@pytest.mark.parametrize(
+    ("cells", "text"),
+    [
+        ({}, "**1 [0.5, 2]**"),
+        ({"p": "0.2"}, "1 [0.5, 2]"),
+        ({"mark": "†"}, "1 [0.5, 2] †"),
+        ({"note": "older run"}, "1 [0.5, 2] ‡"),
+        ({"parity": "0.3"}, "**1 [0.5, 2], parity 0.3**"),
+    ],
+)
+def test_only_valid_tests_are_bold(tool, cells, text):
+    row = {"value": "1", "low": "0.5", "high": "2", "parity": "0", "p": "0.01"}
+    row |= {"mark": "", "note": ""}
+    assert tool("real_results").summary_cell(row | cells) == text
