@@ -23,9 +23,13 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from levelhead.calibrate.matrix import VerdictMatrix, make_matrix_tables, run_verdict_matrix
 from levelhead.calibrate.run import refresh_calibration
 from levelhead.calibrate.tables import EMPTY, TextTable, make_calibration_tables
+from levelhead.calibrate.verdict_matrix import (
+    VerdictMatrix,
+    make_matrix_tables,
+    run_verdict_matrix,
+)
 from levelhead.core.calibration import CALIBRATION_FILE, Calibration
 from levelhead.core.files import write_atomic
 from levelhead.engine.executors.processes import LocalProcesses

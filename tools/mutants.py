@@ -162,9 +162,9 @@ MUTANTS = (
            "values=full_values[1:] - full_values[0]",
            ADDS,
            True),
-    Mutant("locate/effects.py", "np.sqrt(factor.n_units / factor.df))\n\n    @property",
+    Mutant("stats/paired_effects.py", "np.sqrt(factor.n_units / factor.df))\n\n    @property",
            "np.sqrt(factor.df / factor.n_units))\n\n    @property", ERRORS),
-    Mutant("locate/effects.py", "stats.t.isf(np.exp(tail), factor.df)", "np.abs(z)", WOLF),
+    Mutant("stats/paired_effects.py", "stats.t.isf(np.exp(tail), factor.df)", "np.abs(z)", WOLF),
     Mutant("locate/score_heads.py",
            "estimate_half_effects(\n            ablation_responses, split.confirmation, "
            "bias_sign, \"confirm\"\n        )",

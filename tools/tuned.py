@@ -27,8 +27,8 @@ from levelhead.data.records import LabelledExample
 from levelhead.measures.classification.controlled_difference import ControlledDifference
 from levelhead.measures.classification.counterfactual import Counterfactual
 from levelhead.measures.utility.accuracy import Accuracy
+from levelhead.mitigate.selection.candidate_evaluation import UtilityLimit
 from levelhead.mitigate.selection.select_edit import select_edit_for_task
-from levelhead.mitigate.selection.trial import UtilityLimit
 from levelhead.mitigate.selection.user_task import BiasUtilityTask, pairs_from_task
 from levelhead.models.loading.load import load
 from levelhead.models.training.finetune import FinetuneConfig, finetune

@@ -11,9 +11,9 @@ from levelhead.explain.prompting.knowledge import knowledge
 from levelhead.locate.score_heads import locate
 from levelhead.measures.robustness.multiverse import multiverse
 from levelhead.measures.run import compare, run_measures
-from levelhead.measures.skills import skills
-from levelhead.measures.skills.skills import SkillCheck, check_skill
-from levelhead.mitigate.evaluation.single_edit_gain import bias_reduction
+from levelhead.measures.skills import checks
+from levelhead.measures.skills.checks import SkillCheck, check_skill
+from levelhead.mitigate.evaluation.bias_reduction import estimate_bias_reduction
 from levelhead.mitigate.evaluation.sweep import read_variant_responses
 from levelhead.mitigate.selection.candidates import mask_candidates
 from levelhead.models.edits.base import HeadScale
@@ -32,7 +32,9 @@ CALLS = {
     "multiverse": lambda lm, single, context: multiverse(lm, single, context=context),
     "locate": lambda lm, single, context: locate(lm, single, inference=INFERENCE, context=context),
     "masks": lambda lm, single, context: mask_candidates(lm, single, context=context),
-    "gain_by": lambda lm, single, context: bias_reduction(single, lm, [EDIT], context=context),
+    "gain_by": lambda lm, single, context: estimate_bias_reduction(
+        single, lm, [EDIT], context=context
+    ),
     "said": lambda lm, single, context: read_variant_responses(
         lm, single, {"edit": (EDIT,)}, context=context
     ),
@@ -59,7 +61,7 @@ def test_a_skill_check_that_is_cancelled_is_no_missing_skill(monkeypatch):
     def stopped(*args, **options):
         raise RunCancelledError
 
-    monkeypatch.setattr(skills, "read_responses", stopped)
+    monkeypatch.setattr(checks, "read_responses", stopped)
     check = SkillCheck("any", lambda readouts: readouts, query_set="something")
     with pytest.raises(RunCancelledError):
         check_skill(HttpModel("http://127.0.0.1:1"), check, None)

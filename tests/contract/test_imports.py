@@ -20,7 +20,10 @@ import importlib, pkgutil, levelhead.{room} as room
 for module in pkgutil.walk_packages(room.__path__, room.__name__ + "."):
     importlib.import_module(module.name)
 """
-HEAVY = {"torch", "transformers", "tokenizers", "accelerate", "sklearn", "altair", "ray", "polars"}
+HEAVY = {
+    *("torch", "transformers", "tokenizers", "accelerate", "sklearn", "altair", "ray"),
+    *("pandas", "polars", "narwhals"),
+}
 
 
 def loaded_by(code):

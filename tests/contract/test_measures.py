@@ -125,6 +125,27 @@ def test_either_side_of_parity_is_told_in_words(name, measured):
         assert result.above != result.below
 
 
+@every_class
+def test_it_shows_its_items_unless_they_are_confidential(name, measured):
+    measure, lm, read, result = measured(name)
+    values = {row.item: row.value for row in result.per_item_values}
+    details = {detail.item: detail for detail in result.item_details}
+    assert details.keys() == values.keys()
+    given = {item.id: item for item in read[0].items}
+    for item, detail in details.items():
+        assert detail.group == given[item].group
+        assert 1 <= len(detail.queries) <= len(given[item].queries)
+        for query in detail.queries:
+            assert query.text.strip()
+            assert bool(query.responses) == (read[0].query_kind != "embed")
+    confidential = measure.compute_measurement(
+        lm, read, inference=INFERENCE, context=RunContext(record_items=False)
+    )
+    assert confidential == result.without_items()
+    assert confidential.item_details == ()
+    assert Measurement.from_json(result.to_json()) == result
+
+
 def test_sides_are_named_by_the_lexicon(measured):
     measure, _, _, result = measured("seat")
     a, b = (side.stereotyped_group for side in measure.resolved_lexicon.targets("things").sides)

@@ -8,7 +8,7 @@ from pathlib import Path
 from levelhead.data.lexicons.lexicon import lexicon
 from levelhead.report.gate.policy import Policy, Rule
 from levelhead.study.config import StudyConfig
-from levelhead.study.row import TableRow
+from levelhead.study.table_row import TableRow
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"

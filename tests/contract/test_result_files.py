@@ -13,8 +13,8 @@ from maps import head_map
 from levelhead.calibrate.tables import TextTable, make_calibration_tables
 from levelhead.core.calibration import Calibration
 from levelhead.core.results import StepFailure
-from levelhead.study.row import TableRow
 from levelhead.study.table import to_csv
+from levelhead.study.table_row import TableRow
 
 ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "docs" / "results"

@@ -46,7 +46,7 @@ UNKNOWN = {
 
 
 def test_every_kind_has_a_table_of_its_rows():
-    tables = {kind.table: kind.definition.config for kind in STEP_KINDS}
+    tables = {kind.config_table: kind.definition.config for kind in STEP_KINDS}
     assert list(StudyConfig.model_fields) == [*StudyConfigBase.model_fields, *tables]
     for table, config in tables.items():
         assert get_args(StudyConfig.model_fields[table].annotation)[1] is config
@@ -54,13 +54,13 @@ def test_every_kind_has_a_table_of_its_rows():
 
 
 def test_every_result_of_a_kind_has_rows():
-    every = {result for kind in STEP_KINDS for result in kind.definition.rows}
+    every = {result for kind in STEP_KINDS for result in kind.definition.table_rows}
     assert {resolve_name(f"levelhead.{home}") for home in RESULT_CLASSES.values()} == every
     assert len(RESULT_CLASSES) == sum(len(kind.results) for kind in STEP_KINDS)
     assert result_to_rows("cell.x", StepFailure(problem="no", hint="none")) == []
 
 
-@pytest.mark.parametrize("table", [kind.table for kind in STEP_KINDS])
+@pytest.mark.parametrize("table", [kind.config_table for kind in STEP_KINDS])
 def test_names_that_the_study_does_not_have_are_refused(table):
     row = UNKNOWN[table]
     plan = StudyConfig.model_validate(HEAD | {"measures": {"seat": "seat"}, table: {"own": row}})

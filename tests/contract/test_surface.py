@@ -8,6 +8,9 @@ import pytest
 
 import levelhead
 from levelhead._lazy import public_names
+from levelhead.measures.registry import MEASURES
+
+ROOT = Path(__file__).parents[2]
 
 NAMESPACES = {
     "levelhead": levelhead,
@@ -35,6 +38,16 @@ def test_every_name_can_be_imported(namespace):
         else:
             assert value.__module__ == module
         assert name in dir(package)
+
+
+def test_every_measure_is_exported_and_has_its_places_in_the_documentation():
+    reference = (ROOT / "docs" / "api" / "measures.md").read_text().split()
+    navigation = (ROOT / "mkdocs.yml").read_text()
+    for measure_class in MEASURES.values():
+        assert getattr(levelhead.measures, measure_class.__name__) is measure_class
+        assert f"{measure_class.__module__}.{measure_class.__name__}" in reference
+    for page in (ROOT / "docs" / "measures").glob("*.md"):
+        assert f": measures/{page.name}\n" in navigation, page
 
 
 def test_everything_can_be_imported_at_once():

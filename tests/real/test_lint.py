@@ -82,7 +82,7 @@ def test_the_command_line():
     assert levelhead("data", "lint", "nothing").returncode == 3
     subset = asset("data", "gender-swapped-stereoset", "dev.csv")
     assert (
-        levelhead("data", "lint", subset, "--reader", "twins").stdout.splitlines()[-1:]
+        levelhead("data", "lint", subset, "--format", "twins").stdout.splitlines()[-1:]
         == (result.stdout.splitlines()[-1:])
     )
-    assert levelhead("data", "lint", subset, "--reader", "twin").returncode == 3
+    assert levelhead("data", "lint", subset, "--format", "twin").returncode == 3

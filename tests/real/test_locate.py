@@ -14,7 +14,7 @@ from levelhead.data.lexicons.published import resolve_lexicon
 from levelhead.locate.attribution.ablation import AblationVariant
 from levelhead.locate.attribution.gradient import compute_gradient
 from levelhead.locate.attribution.variants import read_variants
-from levelhead.locate.effects import AblationEffects, estimate_effects
+from levelhead.locate.effects import estimate_effects
 from levelhead.locate.score_heads import ablate_each
 from levelhead.locate.validation.relabel import sample_relabelling
 from levelhead.locate.validation.split import split_items
@@ -23,6 +23,7 @@ from levelhead.models.loading.load import load
 from levelhead.models.sites import Site
 from levelhead.stats.intervals import proportion_interval
 from levelhead.stats.multiple_testing import max_t
+from levelhead.stats.paired_effects import PairedEffects
 
 HEADS = [Site("head_out", layer, head) for layer in range(6) for head in range(12)]
 STEP = 1e-3
@@ -122,7 +123,7 @@ def any_head(measure, varied, half, seed, draws):
         measure, change(base), [change(other) for other in others], sign=1,
         inference=Inference(seed=seed), n_resamples=draws,
     )  # fmt: skip
-    assert isinstance(result, AblationEffects)
+    assert isinstance(result, PairedEffects)
     some = np.flatnonzero(result.standard_errors > 0)
     t = np.abs(result.values[some] / result.standard_errors[some])
     return bool(max_t(t, result.null_statistics(some)).min() <= 0.05)

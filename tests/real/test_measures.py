@@ -294,11 +294,11 @@ def relabelled(tested, rng):
     """What was read, as it would be if the labels meant nothing: units exchanged, or dealt anew."""
     aspect, values, design = tested
     factor = design.factors[0]
-    if aspect.null == "deal":
+    if aspect.null == "permute_units":
         assert factor.n_units == len(values)
         return values[torch.from_numpy(rng.permutation(len(values)))]
     signs = torch.from_numpy(rng.choice([-1.0, 1.0], size=factor.n_units)[factor.unit_of_item])
-    if aspect.null == "flip":
+    if aspect.null == "sign_flip":
         return aspect.flip(values, signs)
     turned = values.clone()  # a log ratio, and the number of its kind
     turned[:, 0] *= signs

@@ -3,7 +3,7 @@
 import numpy as np
 
 from levelhead.core.results import DroppedItem, Estimate, Interval, Measurement, Provenance, PValue
-from levelhead.explain.attention.changes import AttentionChange, GroupChange, StudentT
+from levelhead.explain.attention.changes import AttentionChange, GroupChange, PaperTTest
 from levelhead.explain.attention.counterstereotype import CounterStereotypeResult
 from levelhead.explain.attention.example import AttentionExample, AttentionStrip, HeadAttentionStrip
 from levelhead.explain.attention.per_head import HeadAttentionChange
@@ -238,7 +238,7 @@ def attention_change(weighting="attention", full=True):
             original=estimate("original", before, 0.012),
             counter=estimate("counter", after, 0.012),
             change=estimate("change", before - after, 0.006, p=p),
-            paper_t_test=StudentT(t=t, p=p_value(p), n=488),
+            paper_t_test=PaperTTest(t=t, p=p_value(p), n=488),
         )
 
     extra = {

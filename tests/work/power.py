@@ -9,7 +9,6 @@ import torch
 
 from levelhead.core.results import Estimate, Precision
 from levelhead.core.run_context import Inference
-from levelhead.locate.effects import AblationEffects
 from levelhead.measures.classification.counterfactual import Counterfactual
 from levelhead.measures.inference import estimate, estimate_signed_part, holm_corrected
 from levelhead.measures.metric import Metric
@@ -18,6 +17,7 @@ from levelhead.measures.next_sentence.strength import Strength
 from levelhead.measures.reductions import mean
 from levelhead.stats.designs import clustered_design, grouped_design
 from levelhead.stats.means import t_test
+from levelhead.stats.paired_effects import PairedEffects
 from levelhead.stats.power import holm_detectable_effect
 
 # -- power
@@ -30,7 +30,7 @@ def _heads(rng, heads, effect, *, words=84, draws=499):
     values[:, 0] += effect
     times = rng.multinomial(words, np.full(words, 1 / words), size=draws)
     sample = times @ values / words
-    made = AblationEffects(values.mean(0), sample, sample[:, 0], grouped_design(words), 0.95)
+    made = PairedEffects(values.mean(0), sample, sample[:, 0], grouped_design(words), 0.95)
     first = made.to_estimates([f"head {i}" for i in range(heads)])[0]
     return first.p.adjusted <= 0.05, first.detectable
 
@@ -69,7 +69,7 @@ FLIP = Metric(
     high=float("inf"),
     direction="larger: more",
     comparability_key="mean of pairs",
-    null="flip",
+    null="sign_flip",
     method="expanded",
 )
 

@@ -12,6 +12,7 @@ from levelhead.calibrate.skills import SkillEstimate, measure_skills
 from levelhead.core.canonical_json import content_hash
 from levelhead.core.errors import NotMeasurableError
 from levelhead.core.run_context import Inference
+from levelhead.core.verdicts import decide_measure_verdict
 from levelhead.locate.score_heads import locate
 from levelhead.measures.run import run_measures
 from levelhead.measures.utility.perplexity import Perplexity, PseudoPerplexity
@@ -29,6 +30,9 @@ if TYPE_CHECKING:
     from levelhead.measures.compare import Comparison
 
 RHOS = (0.0, 1.0)
+QUICK_STEPS = {"bert": 600, "roberta": 600, "albert": 600, "gpt2": 300, "llama": 300}
+"""Training steps of the quick demo, a third of the full ones: enough for measures to detect the
+planted bias, too few for the model to learn all of its language."""
 VISIBLE_HEAD = (1, 2)
 """(layer, head) of the third model's only head that sees group words, counted from 0."""
 UTILITY_SENTENCES = 60
@@ -55,6 +59,20 @@ class DemoModel(NamedTuple):
             if measurement.parity is not None
             and measurement.value > measurement.parity
             and _get_corrected_p(measurement) <= DETECTION_P
+            and measurement.measure not in dict(self.inconclusive_measures)
+        )
+
+    @property
+    def inconclusive_measures(self) -> tuple[tuple[str, str], ...]:
+        """Names of the measures that allow no conclusion about the model, with reasons."""
+        verdicts = {
+            measurement.measure: decide_measure_verdict(measurement)
+            for measurement in self.measurements
+        }
+        return tuple(
+            (name, verdict.reason)
+            for name, verdict in verdicts.items()
+            if verdict.status == "inconclusive"
         )
 
 
@@ -62,6 +80,7 @@ def run_demo(
     architecture: str = "bert",
     *,
     seed: int = 0,
+    quick: bool = False,
     inference: Inference = Inference(),
     progress: Callable[[str, int, int], None] = lambda what, done, total: None,
 ) -> tuple[DemoModel, ...]:
@@ -70,6 +89,7 @@ def run_demo(
     Args:
         architecture: bert, roberta, albert, gpt2 or llama.
         seed: random seed of text and training.
+        quick: whether to train for a third of the steps.
         inference: seed, resamples and level of the statistics.
         progress: called with the name of a step, parts done and all parts.
 
@@ -78,7 +98,7 @@ def run_demo(
     """
     demo_models = []
     for rho in RHOS:
-        organism_model = make_organism(architecture, rho, seed=seed)
+        organism_model = make_demo_organism(architecture, rho, seed=seed, quick=quick)
         label = f"training rho {rho:g}"
         lm = organism_model.load_lm(partial(progress, label))
         skills = measure_skills(lm, organism_model.language, seed=seed + HELD_OUT_SEED_OFFSET)
@@ -95,6 +115,7 @@ def run_demo(
 def locate_visible_head(
     *,
     seed: int = 0,
+    quick: bool = False,
     inference: Inference = Inference(),
     progress: Callable[[str, int, int], None] = lambda what, done, total: None,
 ) -> tuple[HeadMap, Site]:
@@ -102,13 +123,16 @@ def locate_visible_head(
 
     Args:
         seed: random seed of text and training.
+        quick: whether to train for a third of the steps.
         inference: seed, resamples and level of the statistics.
         progress: called with the name of a step, parts done and all parts.
 
     Returns:
         The head map, and the site of the known head.
     """
-    organism_model = make_organism("gpt2", 1.0, seed=seed, visible_head=VISIBLE_HEAD)
+    organism_model = make_demo_organism(
+        "gpt2", 1.0, seed=seed, quick=quick, visible_head=VISIBLE_HEAD
+    )
     lm = organism_model.load_lm(lambda done, total: progress("training a known head", done, total))
     # On all items: a top tenth of 52 would be five.
     measure = replace(organism_model.planted_measures().contrast, top=1.0)
@@ -192,6 +216,30 @@ def make_demo_audit(
     }
     results |= {f"against.edited.{comparison.measure}": comparison for comparison in comparisons}
     return audit, results | {"map.heads": head_map}
+
+
+def make_demo_organism(
+    architecture: str,
+    rho: float,
+    *,
+    seed: int,
+    quick: bool,
+    visible_head: tuple[int, int] | None = None,
+) -> Organism:
+    """Create one of the demo's organisms.
+
+    Args:
+        architecture: bert, roberta, albert, gpt2 or llama.
+        rho: strength of the planted bias, 0 to 1.
+        seed: random seed of text and training.
+        quick: whether to train for a third of the steps.
+        visible_head: (layer, head), counted from 0, of the one head that sees group words.
+    """
+    organism_model = make_organism(architecture, rho, seed=seed, visible_head=visible_head)
+    if not quick:
+        return organism_model
+    steps = QUICK_STEPS[architecture]
+    return replace(organism_model, train_config=replace(organism_model.train_config, steps=steps))
 
 
 def _get_corrected_p(measurement: Measurement) -> float:

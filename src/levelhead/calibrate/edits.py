@@ -38,7 +38,11 @@ from levelhead.locate.validation.split import split_items
 from levelhead.measures.run import run_measures
 from levelhead.measures.utility.perplexity import Perplexity, PseudoPerplexity
 from levelhead.mitigate.heads.mask import mask_heads, scale_heads
-from levelhead.mitigate.probing.concept_removal import BiasReduction, ProbeConfig, concept_removal
+from levelhead.mitigate.probing.concept_removal import (
+    BiasReductionEvidence,
+    ProbeConfig,
+    concept_removal,
+)
 from levelhead.mitigate.projection.baselines import inlp, leace, sentence_debias
 from levelhead.mitigate.projection.edit_points import project
 from levelhead.mitigate.training.cda_and_dropout import cda, dropout
@@ -307,7 +311,7 @@ def run_removal(spec: Mapping[str, object]) -> bytes:
             [edit],
             pairs,
             fitted_on=(),
-            bias_reduction=BiasReduction(is_bias_lower),
+            bias_reduction=BiasReductionEvidence(is_bias_lower),
             probes=ProbeConfig([_get_last_block(lm)], "last"),
         ).verdict
 

@@ -18,8 +18,11 @@ from levelhead.calibrate.locators import (
     OrdinaryResult,
     compute_locator_calibrations,
 )
+from levelhead.calibrate.measure_calibrations import (
+    compute_measure_calibrations,
+    compute_skill_calibrations,
+)
 from levelhead.calibrate.organisms.organism import describe_machine, make_organism
-from levelhead.calibrate.response import compute_measure_calibrations, compute_skill_calibrations
 from levelhead.core.calibration import Calibration, CalibrationUpdate, OrganismHash, RemovalVerdicts
 from levelhead.core.canonical_json import content_hash
 from levelhead.core.run_context import RunContext

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from levelhead.calibrate.measures import (
+from levelhead.calibrate.planted_measures import (
     CONTEXT_PATTERN,
     NEXT_PATTERNS,
     PLANTED,

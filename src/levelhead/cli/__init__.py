@@ -6,6 +6,7 @@ Exit codes: 0 done or passed, 1 a gate failed, 2 inconclusive, 3 error (a wrong 
 
 from __future__ import annotations
 
+import errno
 import sys
 import traceback
 from typing import Annotated, NoReturn
@@ -30,29 +31,115 @@ from levelhead.cli.data import data
 from levelhead.cli.explain import explain
 from levelhead.cli.mitigate import mitigate
 from levelhead.cli.shared.exit_codes import ERROR, INTERRUPTED, ExitWithCode
+from levelhead.cli.shared.help_pages import CachingCommand, Group, ResumableCommand, add_command
 from levelhead.cli.study import leaderboard, study
 from levelhead.core.errors import LevelheadError
 
 app = typer.Typer(
     name="levelhead",
+    cls=Group,
     help="Measure stereotype bias in language models, locate it, edit the model, test the effect.",
+    epilog="levelhead audit bert-base-uncased -o audit\n"
+    "levelhead measure bert-base-uncased -m crows -m seat\n"
+    "levelhead measure --list",
     no_args_is_help=True,
     rich_markup_mode=None,  # rich's help panels cost 0.3 CPU-seconds of imports at every call
     pretty_exceptions_enable=False,
 )
 # The names of commands and options are public (CHANGELOG); modules are named by what they do.
-app.command("audit")(audit.audit_command)
-app.command("demo")(demo.demo_command)
-app.command("calibrate")(calibrate.calibrate_command)
-app.command("doctor")(doctor.doctor_command)
-app.command("measure")(measure.measure_command)
-app.command("leaderboard")(leaderboard.leaderboard_command)
-app.command("locate")(locate.locate_command)
-app.command("finetune")(finetune.finetune_command)
-app.command("export")(export.export_command)
-app.command("probe")(probe.probe_command)
-app.command("report")(report.report_command)
-app.command("gate")(gate.gate_command)
+add_command(
+    app,
+    "audit",
+    audit.audit_command,
+    "levelhead audit bert-base-uncased -o audit",
+    "levelhead audit bert-base-uncased -o audit --budget 5m",
+    "levelhead audit bert-base-uncased -o audit --edit edit --against base",
+    command_class=ResumableCommand,
+)
+add_command(
+    app,
+    "demo",
+    demo.demo_command,
+    "levelhead demo",
+    "levelhead demo --full -o demo.html",
+)
+add_command(
+    app,
+    "calibrate",
+    calibrate.calibrate_command,
+    "levelhead calibrate -o calibration --quick",
+    "levelhead calibrate -o calibration --workers 8",
+    command_class=ResumableCommand,
+)
+add_command(
+    app,
+    "doctor",
+    doctor.doctor_command,
+    "levelhead doctor bert-base-uncased",
+    "levelhead doctor gpt2 --json",
+)
+add_command(
+    app,
+    "measure",
+    measure.measure_command,
+    "levelhead measure bert-base-uncased -m crows -m seat",
+    "levelhead measure bert-base-uncased -m seat --edit edit --against base",
+    "levelhead measure classifier -m counterfactual --data texts.csv --text text",
+    command_class=CachingCommand,
+)
+add_command(
+    app,
+    "leaderboard",
+    leaderboard.leaderboard_command,
+    "levelhead leaderboard bert-base-uncased roberta-base -m crows -o board",
+    "levelhead leaderboard --file models.txt -m crows -m seat -o board --workers 4",
+    command_class=ResumableCommand,
+)
+add_command(
+    app,
+    "locate",
+    locate.locate_command,
+    "levelhead locate bert-base-uncased -m seat -o heads.json --chart heads.svg",
+    "levelhead locate gpt2 -m crows --method ablation --details",
+    command_class=CachingCommand,
+)
+add_command(
+    app,
+    "finetune",
+    finetune.finetune_command,
+    "levelhead finetune bert-base-uncased --task rte -o rte",
+    "levelhead finetune bert-base-uncased --task mnli -o mnli --lr 2e-5 --epochs 1",
+    command_class=ResumableCommand,
+)
+add_command(
+    app,
+    "export",
+    export.export_command,
+    "levelhead export bert-base-uncased --edit edit -o edited",
+)
+add_command(
+    app,
+    "probe",
+    probe.probe_command,
+    "levelhead probe bert-base-uncased --edit edit",
+    "levelhead probe bert-base-uncased --edit edit -m seat -o probes.json",
+    command_class=CachingCommand,
+)
+add_command(
+    app,
+    "report",
+    report.report_command,
+    "levelhead report audit -o report.html",
+    "levelhead report audit -o README.md",
+    "levelhead report results -o table.tex",
+)
+add_command(
+    app,
+    "gate",
+    gate.gate_command,
+    "levelhead gate audit --policy policy.toml",
+    "levelhead gate audit -p policy.toml --junit gate.xml --json",
+)
 app.add_typer(explain.app, name="explain")
 app.add_typer(mitigate.app, name="mitigate")
 app.add_typer(data.app, name="data")
@@ -77,6 +164,15 @@ def _options(
     pass
 
 
+DISK_ERRORS = {
+    errno.ENOSPC: "free some space on the disk, then run the same command again",
+    errno.EDQUOT: "free some of your disk quota, then run the same command again",
+    errno.EROFS: "give -o a folder on a disk that can be written",
+    errno.EACCES: "give a path that you may read and write",
+}
+"""Errors of the disk that are no bugs of levelhead, with hints."""
+
+
 def main() -> NoReturn:
     """Run the command line and exit with one of the documented codes."""
     try:
@@ -92,6 +188,14 @@ def main() -> NoReturn:
         if end.code == INTERRUPTED:
             typer.echo("levelhead: interrupted", err=True)
         sys.exit(end.code if end.code in (None, 0, INTERRUPTED) else ERROR)
+    except OSError as error:
+        if error.errno not in DISK_ERRORS:
+            traceback.print_exc()
+            sys.exit(ERROR)
+        place = f": {error.filename}" if error.filename else ""
+        typer.echo(f"levelhead: {error.strerror}{place}", err=True)
+        typer.echo(f"  hint: {DISK_ERRORS[error.errno]}", err=True)
+        sys.exit(ERROR)
     except Exception:
         # A bug of levelhead: Python would exit with 1, which CI would take for a failed gate.
         traceback.print_exc()

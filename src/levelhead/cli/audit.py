@@ -20,15 +20,19 @@ from levelhead.cli.shared.executors import (
     make_executor,
 )
 from levelhead.cli.shared.exit_codes import INCONCLUSIVE, ExitWithCode
+from levelhead.cli.shared.help_pages import Panel
 from levelhead.cli.shared.options import (
+    Against,
     BatchSize,
     Device,
     DryRun,
     Dtype,
+    Edit,
     Json,
     Model,
-    Resamples,
+    Quiet,
     Revision,
+    Seed,
 )
 from levelhead.cli.shared.progress import print_line, show_progress, show_steps
 from levelhead.core.run_context import Inference, RunContext
@@ -54,38 +58,55 @@ def audit_command(
         typer.Option(
             "--output",
             "-o",
-            help="Folder for the report and results; a later call resumes the same audit in it.",
+            metavar="FOLDER",
+            rich_help_panel=Panel.OUTPUT,
+            help="Folder for the report and the results; the same command resumes an audit that "
+            "is in it.",
         ),
     ],
-    edit: Annotated[
-        str | None, typer.Option(help="Folder of an edit that save_edits wrote.")
-    ] = None,
-    against: Annotated[
-        str | None,
-        typer.Option(
-            help="Model to compare with, paired item by item; base is this model without the edit."
-        ),
-    ] = None,
+    edit: Edit = None,
+    against: Against = None,
     budget: Annotated[
         str,
         typer.Option(
+            metavar="TIME",
+            rich_help_panel=Panel.EXECUTION,
             help="Time budget: 30s, 10m, 1h, or none for everything. The core suite always runs "
-            "first and completely; the budget decides what is added."
+            "completely; the budget decides what is added to it.",
         ),
     ] = "20m",
-    seed: Annotated[int, typer.Option(help="Random seed of everything that is sampled.")] = 0,
-    # Fewer than elsewhere: an audit runs many measures, and half its time would be statistics.
-    resamples: Resamples = 999,
-    permutations: Annotated[int, typer.Option(help="Number of permutations for a p-value.")] = 1999,
+    seed: Seed = 0,
+    resamples: Annotated[
+        int,
+        typer.Option(
+            metavar="N",
+            rich_help_panel=Panel.STATISTICS,
+            help="Number of bootstrap resamples; fewer than in `measure`, as an audit runs many "
+            "measures.",
+        ),
+    ] = 999,
+    permutations: Annotated[
+        int,
+        typer.Option(
+            metavar="N",
+            rich_help_panel=Panel.STATISTICS,
+            help="Number of permutations of each permutation test; fewer than in `measure`, too.",
+        ),
+    ] = 1999,
     threads: Annotated[
         int | None,
-        typer.Option(help="Number of threads of NumPy and PyTorch; all cores by default."),
+        typer.Option(
+            metavar="N",
+            rich_help_panel=Panel.EXECUTION,
+            help="Number of CPU threads; all cores by default, because an audit has a time budget.",
+        ),
     ] = None,
     batch_size: BatchSize = 32,
     revision: Revision = None,
     device: Device = None,
     dtype: Dtype = "float32",
     json: Json = False,
+    quiet: Quiet = False,
     workers: Workers = None,
     executor: ExecutorName = LOCAL,
     address: Address = LOCAL,
@@ -97,15 +118,18 @@ def audit_command(
     Runs measures of bias, scores of heads, counterexamples and checks of capability. A fixed core
     suite of measures runs first, the same for every budget, and gives the verdict. The budget
     decides what is added, and the report names what was skipped. An interrupted audit resumes where
-    it stopped. Exit 0: the core suite was run, whether bias was found or not. Exit 2: inconclusive,
-    because part of it was not run or no measure could distinguish bias from none.
+    it stopped.
+
+    Exit 0: the core suite was run, whether it shows bias or not. Exit 2: inconclusive, because part
+    of it was not run or no measure could distinguish bias from none.
     """
     # The budget is the user's time on the clock, so loading the model counts, too.
     start = time.monotonic()
     from levelhead.core.files import local_path
 
     folder = local_path(output)
-    typer.echo(f"loading {model}", err=True)
+    if not quiet:
+        typer.echo(f"loading {model}", err=True)
     from levelhead.models.loading.load import load
     from levelhead.study.audit.audit import AuditSources
     from levelhead.study.audit.time_budget import parse_duration
@@ -139,13 +163,17 @@ def audit_command(
 
         lm = load_model()
         core = _plan_core(lm, sources, limit, inference, cores)
-        typer.echo(str(estimate_study_cost(core.study_config, folder)))
-        typer.echo("the core suite; the budget decides what is added to it")
+        cost = estimate_study_cost(core.study_config, folder)
+        if json:
+            typer.echo(cost.to_json())
+            return
+        typer.echo(str(cost))
+        typer.echo("this is the core suite; the budget decides what is added to it")
         return
-    clock = _Clock(start, limit)
+    clock = _Clock(start, limit, quiet)
 
     def run_plan(plan: StudyConfig, deadline: Deadline | None) -> dict[str, Record]:
-        with show_progress("queries") as on_event:
+        with show_progress("queries", quiet=quiet) as on_event:
             return run_study(
                 plan,
                 folder,
@@ -209,10 +237,11 @@ def _plan_core(
 
 
 class _Clock(NamedTuple):
-    """The start of an audit and its budget in seconds."""
+    """The start of an audit, its budget in seconds, and whether progress is hidden."""
 
     start: float
     limit: float | None
+    quiet: bool = False
 
     @property
     def seconds_left(self) -> float | None:
@@ -227,6 +256,8 @@ class _Clock(NamedTuple):
             done: number of steps that are done.
             total: number of all steps.
         """
+        if self.quiet:
+            return
         left_text = (
             ""
             if self.seconds_left is None or done == total
@@ -266,8 +297,8 @@ def _run_audit(
             return audit, results
         seconds_left = clock.seconds_left
         if seconds_left is not None and seconds_left <= 0:
-            print_line("the core suite took longer than the budget: no other step is added")
-        with show_steps() as on_step:
+            print_line("the core suite took longer than the budget; no other step is added")
+        with show_steps(quiet=clock.quiet) as on_step:
             extended_audit = extend_audit(audit, lm, seconds_left=seconds_left, on_step=on_step)
         save_audit(extended_audit, folder)
         if extended_audit.study_config == audit.study_config:
@@ -297,7 +328,7 @@ def _write_report(audit: Audit, results: Mapping[str, Record], folder: Path) -> 
         write_atomic(str(path), render_audit_page(audit, results, command=rerun_command(folder)))
     except MissingExtraError as error:
         typer.echo(
-            f"levelhead: no report: {error}; then call `levelhead report {folder} -o {path}`",
+            f"levelhead: no report: {error}\n  then: levelhead report {folder} -o {path}",
             err=True,
         )
         return None

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from levelhead.cli.shared.help_pages import Panel
+from levelhead.cli.shared.options import Quiet, RunFolder
 from levelhead.cli.shared.progress import print_line, show_progress
 from levelhead.core.run_context import RunContext
 
@@ -17,48 +19,54 @@ if TYPE_CHECKING:
 
 
 def calibrate_command(
-    output: Annotated[
-        str,
-        typer.Option("--output", "-o", help="Folder for results; a later call resumes from it."),
-    ],
+    output: RunFolder,
     quick: Annotated[
         bool,
         typer.Option(
-            "--quick", help="Train a few models only, in minutes, to check that everything runs."
+            "--quick",
+            rich_help_panel=Panel.EXECUTION,
+            help="Train a few models only, in minutes, to check that everything runs.",
         ),
     ] = False,
     workers: Annotated[
-        int,
-        typer.Option(min=0, help="Number of processes that train and measure; 0 uses this one."),
-    ] = 0,
+        int | None,
+        typer.Option(
+            metavar="N",
+            min=1,
+            rich_help_panel=Panel.EXECUTION,
+            help="Number of processes that train and measure; one by default.",
+        ),
+    ] = None,
     controls: Annotated[
         bool,
         typer.Option(
             "--controls",
-            help="Only compare verdicts with the expected ones, for each model organism.",
+            rich_help_panel=Panel.MEASURE,
+            help="Compare only the verdict on each model organism with the expected verdict.",
         ),
     ] = False,
+    quiet: Quiet = False,
 ) -> None:
-    """Test measures, locators and edits on models of known bias.
+    """Test measures, head scores and edits on models of known bias.
 
-    Trains models with a planted bias of a known dose, and applies every measure, locator and edit
-    to them. Writes calibration.json and dose.svg; with --controls, controls.json. A run that was
-    killed resumes where it stopped. The full run takes hours. A measure that is not refuted here
-    has detected the doses that are reported with it, and no more is claimed.
+    Trains models with a planted bias of a known dose, and applies every measure, method of scoring
+    heads and edit to them. Writes calibration.json and dose.svg; with --controls, controls.json. A
+    run that was killed resumes where it stopped. The full run takes hours. A measure that is not
+    refuted here has detected the doses that are reported with it, and no more is claimed.
     """
-    from levelhead.calibrate.matrix import make_matrix_tables, run_verdict_matrix
     from levelhead.calibrate.run import run_calibration
     from levelhead.calibrate.tables import make_calibration_tables
+    from levelhead.calibrate.verdict_matrix import make_matrix_tables, run_verdict_matrix
     from levelhead.core.files import local_path, write_atomic
     from levelhead.engine.executors.processes import LocalProcesses
     from levelhead.engine.run_dir import mark_owned
 
-    executor = LocalProcesses(workers) if workers else None
+    executor = LocalProcesses(workers) if workers is not None and workers > 1 else None
     folder = local_path(output)
     # mark_owned refuses a folder with foreign files of these names, before the hours of training.
     if controls:
         mark_owned(folder, ("controls.json",))
-        with show_progress("models") as on_event:
+        with show_progress("models", quiet=quiet) as on_event:
             control_matrix = run_verdict_matrix(
                 f"{folder}/store",
                 quick=quick,
@@ -73,7 +81,7 @@ def calibrate_command(
         print_line(control_matrix.summary)
         return
     mark_owned(folder, ("calibration.json", "dose.svg"))
-    with show_progress("models") as on_event:
+    with show_progress("models", quiet=quiet) as on_event:
         calibration = run_calibration(
             f"{folder}/store", quick=quick, executor=executor, context=RunContext(progress=on_event)
         )

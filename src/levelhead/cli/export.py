@@ -2,23 +2,37 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from levelhead.cli.shared.options import AllowPickle, Dtype, Model, Revision
+from levelhead.cli.shared.help_pages import Panel
+from levelhead.cli.shared.options import AllowPickle, Dtype, Model, RequiredEdit, Revision
+
+if TYPE_CHECKING:
+    from levelhead.models.sites import Site
 
 
 def export_command(
     model: Model,
-    edit: Annotated[str, typer.Option(help="Folder of an edit that save_edits wrote.")],
-    output: Annotated[str, typer.Option("--output", "-o", help="New folder for the model.")],
+    edit: RequiredEdit,
+    output: Annotated[
+        str,
+        typer.Option(
+            "--output",
+            "-o",
+            metavar="FOLDER",
+            rich_help_panel=Panel.OUTPUT,
+            help="New folder for the edited model.",
+        ),
+    ],
     with_edit_file: Annotated[
         bool,
         typer.Option(
             "--with-edit-file",
-            help="Leave the weights unchanged and write the edit next to them, with the lines of "
-            "PyTorch that apply it: for edits that plain weights cannot represent.",
+            rich_help_panel=Panel.OUTPUT,
+            help="Leave the weights unchanged, and write the edit and the lines of PyTorch that "
+            "apply it next to them: for edits that plain weights cannot represent.",
         ),
     ] = False,
     revision: Revision = None,
@@ -46,7 +60,8 @@ def export_command(
     location_text = "next to the base's weights" if with_edit_file else "merged"
     typer.echo(f"{output}: {model} in {dtype}, with {len(lm.edits)} edit(s) {location_text}:")
     for applied_edit in lm.edits:
-        typer.echo(f"  {applied_edit.kind} at {', '.join(map(str, applied_edit.sites))}")
+        places = ", ".join(map(_format_site, applied_edit.sites))
+        typer.echo(f"  {applied_edit.kind} at {places}")
     if with_edit_file:
         typer.echo(
             "  its README.md loads the edited model with PyTorch, without levelhead; AutoModel\n"
@@ -61,3 +76,12 @@ def export_command(
             "  block_out is merged into the pooler: it acts on the next-sentence head or the\n"
             "  classifier; the first token's hidden state is that of the base"
         )
+
+
+def _format_site(site: Site) -> str:
+    """Format a head as in `levelhead locate`, and any other site by its stream and layer."""
+    from levelhead.locate.head_map import head_label
+
+    if site.stream == "head_out" and site.head is not None:
+        return f"head {head_label(site)}"
+    return str(site)

@@ -6,7 +6,19 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from levelhead.cli.shared.options import AllowPickle, DryRun, Model, Revision
+from levelhead.cli.shared.help_pages import Panel
+from levelhead.cli.shared.options import (
+    AllowPickle,
+    DryRun,
+    LearningRate,
+    Model,
+    Quiet,
+    Revision,
+    TrainedFolder,
+    TrainingBatchSize,
+    TrainingSeed,
+    TrainingThreads,
+)
 from levelhead.cli.shared.progress import show_progress, show_steps
 from levelhead.core.run_context import RunContext
 
@@ -19,46 +31,71 @@ def finetune_command(
     task: Annotated[
         str,
         typer.Option(
-            help="Task of the classifier: nli, mnli, rte, mrpc, cola, stsb, wnli, sst2, qnli, qqp."
+            metavar="NAME",
+            rich_help_panel=Panel.DATA,
+            help="Task of the classifier: nli, mnli, rte, mrpc, cola, stsb, wnli, sst2, qnli or "
+            "qqp.",
         ),
     ],
-    output: Annotated[
-        str, typer.Option("--output", "-o", help="New folder, or one of a training to resume.")
-    ],
-    seed: Annotated[
-        int, typer.Option(help="Random seed of the new head, the order of texts and the dropout.")
-    ] = 0,
+    output: TrainedFolder,
+    seed: TrainingSeed = 0,
     epochs: Annotated[
         float | None,
-        typer.Option(help="Number of training epochs; depends on the task by default."),
+        typer.Option(
+            metavar="N",
+            rich_help_panel=Panel.TRAINING,
+            help="Number of training epochs; depends on the task by default.",
+        ),
     ] = None,
-    learning_rate: Annotated[float, typer.Option(help="Peak learning rate.")] = 1e-4,
-    batch_size: Annotated[int, typer.Option(help="Number of texts in a training step.")] = 32,
+    learning_rate: LearningRate = 1e-4,
+    batch_size: TrainingBatchSize = 32,
     dropout: Annotated[
         bool,
         typer.Option(
-            help="Use the model's dropout in training; training without it is a quarter faster."
+            rich_help_panel=Panel.TRAINING,
+            help="Use the model's dropout in training; training without it is a quarter faster.",
         ),
     ] = True,
     max_tokens: Annotated[
-        int, typer.Option(help="Maximum number of tokens of a text; longer texts are truncated.")
+        int,
+        typer.Option(
+            "--max-tokens",
+            "--max-length",
+            metavar="N",
+            rich_help_panel=Panel.TRAINING,
+            help="Maximum number of tokens of a text; longer texts are truncated.",
+        ),
     ] = 128,
     train: Annotated[
         str | None,
-        typer.Option(help="File of training texts: .csv, .tsv or .jsonl with GLUE's columns."),
+        typer.Option(
+            metavar="FILE",
+            rich_help_panel=Panel.DATA,
+            help="File of training texts: .csv, .tsv or .jsonl with GLUE's columns; the task's "
+            "training part by default.",
+        ),
     ] = None,
     dev: Annotated[
-        str | None, typer.Option(help="File of texts to evaluate on, in the same format.")
+        str | None,
+        typer.Option(
+            metavar="FILE",
+            rich_help_panel=Panel.DATA,
+            help="File of texts to evaluate on, in the same format; the task's dev part by "
+            "default.",
+        ),
     ] = None,
     edit: Annotated[
         str | None,
-        typer.Option(help="Folder of an edit that masks heads, which stay masked in training."),
+        typer.Option(
+            metavar="FOLDER",
+            rich_help_panel=Panel.MODEL,
+            help="Folder of an edit that masks heads, which stay masked in training.",
+        ),
     ] = None,
-    threads: Annotated[
-        int, typer.Option(help="Number of threads; another number may change the last bits.")
-    ] = 2,
+    threads: TrainingThreads = 2,
     revision: Revision = None,
     allow_pickle: AllowPickle = False,
+    quiet: Quiet = False,
     dry_run: DryRun = False,
 ) -> None:
     """Fine-tune a pretrained encoder as a classifier of a task.
@@ -92,7 +129,7 @@ def finetune_command(
 
         typer.echo(str(estimate_finetuning_cost(lm, task, config, train=train, dev=dev)))
         return
-    with show_steps() as on_step:
+    with show_steps(quiet=quiet) as on_step:
         folder = finetune_on_task(
             lm,
             task,
@@ -103,7 +140,7 @@ def finetune_command(
             progress=lambda done, total: on_step("training", done, total),
         )
     # Evaluated from the folder: what is measured is what was written, not what is in memory.
-    with show_progress("queries") as on_event:
+    with show_progress("queries", quiet=quiet) as on_event:
         measurement = measure(load(folder), context=RunContext(threads=threads, progress=on_event))
     _print_summary(output, measurement, row.metrics[0], n_overlapping)
 
@@ -117,7 +154,8 @@ def _print_summary(output: str, measurement: Measurement, metric: str, n_overlap
     config = metadata["tuning"]
     typer.echo(
         f"  {metadata['rows']:,} texts{cut_text}; {config['epochs']:g} epochs, "
-        f"{config['batch_size']} a step, rate {config['learning_rate']:g}, seed {config['seed']}"
+        f"{config['batch_size']} texts per step, learning rate "
+        f"{config['learning_rate']:g}, seed {config['seed']}"
         f"{'' if config['dropout'] else ', no dropout'}"
     )
     if metadata["masked"]:

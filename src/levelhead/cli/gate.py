@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from levelhead.cli.shared.exit_codes import ERROR, FAIL, INCONCLUSIVE, PASS, ExitWithCode
+from levelhead.cli.shared.help_pages import Panel
 from levelhead.cli.shared.options import Json
 
 if TYPE_CHECKING:
@@ -22,19 +23,41 @@ GATE_FILE = "gate.json"
 
 
 def gate_command(
-    run: Annotated[str, typer.Argument(help="Folder of an audit or a study.")],
-    policy: Annotated[str, typer.Option("--policy", "-p", help="TOML file with the rules.")],
-    junit: Annotated[str | None, typer.Option(help="File for JUnit XML.")] = None,
+    run: Annotated[
+        str, typer.Argument(metavar="FOLDER", help="Folder of an audit's or a study's results.")
+    ],
+    policy: Annotated[
+        str,
+        typer.Option(
+            "--policy",
+            "-p",
+            metavar="FILE",
+            rich_help_panel=Panel.DATA,
+            help="TOML file with the rules.",
+        ),
+    ],
+    junit: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE",
+            rich_help_panel=Panel.OUTPUT,
+            help="File for the results as JUnit XML.",
+        ),
+    ] = None,
     summary: Annotated[
         str | None,
-        typer.Option(help="File to append Markdown to; $GITHUB_STEP_SUMMARY by default."),
+        typer.Option(
+            metavar="FILE",
+            rich_help_panel=Panel.OUTPUT,
+            help="File to which a summary in Markdown is added; $GITHUB_STEP_SUMMARY by default.",
+        ),
     ] = None,
     json: Json = False,
 ) -> None:
     """Test a run against a policy.
 
-    Exit 0 if every rule passes, 1 if one fails, 2 if one is inconclusive, 3 if one cannot be
-    evaluated. A run without results never passes, nor does a measure that is missing or was
+    Exit 0 if every rule passes, 1 if a rule fails, 2 if a rule is inconclusive, 3 if a rule cannot
+    be evaluated. A run without results never passes, nor does a measure that is missing or was
     measured on too few items.
     """
     from levelhead.core.files import write_atomic
@@ -56,7 +79,7 @@ def gate_command(
         write_atomic(str(Path(run) / GATE_FILE), gate_result.to_json().encode() + b"\n")
     except OSError as error:
         # A run's folder may be read-only in CI: the verdict does not depend on this file.
-        typer.echo(f"levelhead: {GATE_FILE} is not written: {error.strerror}", err=True)
+        typer.echo(f"levelhead: {GATE_FILE} was not written: {error.strerror}", err=True)
     if json:
         typer.echo(gate_result.to_json(), file=sys.stdout)
     else:

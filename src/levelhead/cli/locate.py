@@ -9,18 +9,28 @@ import typer
 
 from levelhead.cli.shared.executors import LOCAL, Address, ExecutorName, Gpus, make_executor
 from levelhead.cli.shared.exit_codes import INCONCLUSIVE, ExitWithCode
+from levelhead.cli.shared.help_pages import Panel
+from levelhead.cli.shared.model_options import response_store
 from levelhead.cli.shared.options import (
     AllowPickle,
     BatchSize,
     Chart,
     Device,
     Dtype,
+    Edit,
     Json,
     Level,
+    Measure,
     Model,
     Output,
+    Permutations,
+    Quiet,
     Resamples,
+    ResponseStore,
     Revision,
+    Seed,
+    Threads,
+    details_option,
 )
 from levelhead.cli.shared.progress import print_line, show_progress
 from levelhead.core.errors import require_option
@@ -33,54 +43,91 @@ if TYPE_CHECKING:
     from levelhead.locate.head_map import ComponentScore, HeadMap
     from levelhead.locate.score_heads import AblateTop
 
+HEAD_COLUMN = "head"
+
 
 def locate_command(
     model: Model,
-    measure: Annotated[
-        str,
-        typer.Option("--measure", "-m", help="Measure, with options: seat:contexts_per_word=10."),
-    ] = "seat",
+    measure: Measure = "seat",
     method: Annotated[
-        str, typer.Option(help="Method of the scores: gradient, ablation or path.")
+        str,
+        typer.Option(
+            metavar="NAME",
+            rich_help_panel=Panel.HEADS,
+            help="Method of scoring: gradient, ablation or path.",
+        ),
     ] = "gradient",
     components: Annotated[
-        str, typer.Option(help="Components to score, of heads,mlp,embeddings.")
+        str,
+        typer.Option(
+            metavar="NAMES",
+            rich_help_panel=Panel.HEADS,
+            help="Components to score, separated by commas: heads, mlp, embeddings.",
+        ),
     ] = "heads",
     ablation: Annotated[
-        str, typer.Option(help="Output of an ablated component: zero or mean.")
+        str,
+        typer.Option(
+            metavar="NAME",
+            rich_help_panel=Panel.HEADS,
+            help="Output of an ablated component: zero or mean.",
+        ),
     ] = "zero",
     ablate_top: Annotated[
         str | None,
-        typer.Option(help="Number of highest scores to ablate: a number, all, none."),
+        typer.Option(
+            metavar="N",
+            rich_help_panel=Panel.HEADS,
+            help="Number of components with the highest scores to ablate, `all` or `none`; chosen "
+            "by the method by default.",
+        ),
     ] = None,
     split: Annotated[
-        str, typer.Option(help="Unit of the two halves: auto, words, contexts, none.")
+        str,
+        typer.Option(
+            metavar="NAME",
+            rich_help_panel=Panel.STATISTICS,
+            help="What is split into the half that ranks heads and the half that tests them: auto, "
+            "words, contexts or none.",
+        ),
     ] = "auto",
     bias_direction: Annotated[
-        str, typer.Option(help="Direction of bias in the measure: auto, + or -.")
+        str,
+        typer.Option(
+            metavar="SIGN",
+            rich_help_panel=Panel.MEASURE,
+            help="Sign of the measure's biased side: auto, + or -.",
+        ),
     ] = "auto",
     top: Annotated[
         int | None,
-        typer.Option(help="Print the labels of this many heads only; exit 2 if the sign is open."),
+        typer.Option(
+            metavar="N",
+            rich_help_panel=Panel.OUTPUT,
+            help="Print only the labels of this many heads; exit 2 if the direction of bias is "
+            "unknown.",
+        ),
     ] = None,
     output: Output = None,
     chart: Chart = None,
     clip_negative: Annotated[
-        bool, typer.Option("--clip-negative", help="Draw negative heads white, like the paper.")
+        bool,
+        typer.Option(
+            "--clip-negative",
+            rich_help_panel=Panel.OUTPUT,
+            help="Draw negative heads white in the chart, like the paper.",
+        ),
     ] = False,
     json: Json = False,
-    details: Annotated[bool, typer.Option("--details", help="Show every head.")] = False,
-    seed: Annotated[int, typer.Option(help="Random seed of the halves and resamples.")] = 0,
+    details: Annotated[bool, details_option("Show every head.")] = False,
+    quiet: Quiet = False,
+    seed: Seed = 0,
     resamples: Resamples = 1999,
-    permutations: Annotated[int, typer.Option(help="Number of permutations for a p-value.")] = 9999,
+    permutations: Permutations = 9999,
     level: Level = 0.95,
-    store: Annotated[
-        str | None, typer.Option(help="Folder that stores responses; the cache by default.")
-    ] = None,
-    threads: Annotated[int, typer.Option(help="Number of threads of NumPy and PyTorch.")] = 1,
-    edit: Annotated[
-        str | None, typer.Option(help="Folder of an edit that save_edits wrote.")
-    ] = None,
+    store: ResponseStore = None,
+    threads: Threads = 1,
+    edit: Edit = None,
     batch_size: BatchSize = 32,
     revision: Revision = None,
     device: Device = None,
@@ -88,11 +135,19 @@ def locate_command(
     allow_pickle: AllowPickle = False,
     parallel: Annotated[
         str | None,
-        typer.Option(help="How to distribute the model under torchrun: tensor (by heads) or rows."),
+        typer.Option(
+            metavar="NAME",
+            rich_help_panel=Panel.EXECUTION,
+            help="How to distribute the model under torchrun: tensor (by heads) or rows.",
+        ),
     ] = None,
     recompute: Annotated[
         bool,
-        typer.Option("--recompute", help="Save memory: compute layers again in the backward pass."),
+        typer.Option(
+            "--recompute",
+            rich_help_panel=Panel.EXECUTION,
+            help="Save memory: compute layers again in the backward pass.",
+        ),
     ] = False,
     executor: ExecutorName = LOCAL,
     address: Address = LOCAL,
@@ -111,7 +166,7 @@ def locate_command(
     from levelhead.locate.validation.sign import SignOption
     from levelhead.measures.registry import parse_measure
     from levelhead.models.architectures.tensor_parallel import ParallelMode
-    from levelhead.models.loading.load import load, model_cache_folder
+    from levelhead.models.loading.load import load
 
     inference = Inference(seed=seed, resamples=resamples, permutations=permutations, level=level)
     source: LoadOptions = {
@@ -140,7 +195,8 @@ def locate_command(
     cluster = make_executor(executor, workers=1, address=address, gpus=gpus)
     if cluster is not None:
         # No model is loaded here: it may need the memory of a cluster's node.
-        print_line(f"the heads of {model} are scored on the cluster")
+        if not quiet:
+            print_line(f"the heads of {model} are scored on the cluster")
         heads = locate_distributed(
             cluster,
             model,
@@ -153,9 +209,9 @@ def locate_command(
     else:
         lm = load(model, **source)
         # Under torchrun each rank reads its own part: there is no common cache.
-        if store is None and not parallel:
-            store = str(model_cache_folder().parent / "readouts")
-        with show_progress("units") as on_event:
+        if not parallel:
+            store = response_store(store, model)
+        with show_progress("scoring heads", quiet=quiet) as on_event:
             heads = locate(
                 lm,
                 parse_measure(measure),
@@ -214,12 +270,24 @@ def _show(heads: HeadMap, *, details: bool) -> None:
     console.print(_table(heads, details=details))
     halves = heads.split
     positive = sum(head.score > 0 for head in heads.heads)
+    unit = (
+        "exploratory: the same items rank and test" if halves.confirmation is None else "held out"
+    )
     lines = [
-        f"sign {_sign_text(heads)}: {heads.bias_sign.reason}",
-        f"{halves.claim}; find {_format_estimate(halves.discovery)}"
-        + (f", confirm {_format_estimate(halves.confirmation)}" if halves.confirmation else ""),
-        f"{positive} of {len(heads.heads)} heads have a positive score; {heads.verdict} "
-        "(romano-wolf, 0.05)",
+        "heads: layer-head, counted from 1",
+        f"score: by {heads.method}; effect: reduction of {heads.measure} when the head is ablated "
+        f"({unit})",
+        f"direction of bias: {_sign_text(heads)}: {heads.bias_sign.reason}",
+        f"{heads.measure} on the items that rank heads: {_format_estimate(halves.discovery)}",
+    ]
+    if halves.confirmation is not None:
+        lines.append(
+            f"{heads.measure} on the items that test heads: {_format_estimate(halves.confirmation)}"
+        )
+    lines += [
+        halves.claim,
+        f"{positive} of {len(heads.heads)} heads have a positive score",
+        f"verdict: {heads.verdict} (p corrected by Romano-Wolf, familywise error rate 0.05)",
     ]
     lines += [
         str(estimate) for estimate in (heads.agreement, heads.replication) if estimate is not None
@@ -242,8 +310,8 @@ def _table(heads: HeadMap, *, details: bool) -> Table:
     from rich.table import Table
 
     table = Table(box=None, pad_edge=False, header_style="bold")
-    for name in ("rank", "head, from 1", "score", "effect", "interval", "adjusted p", "detectable"):
-        is_left = name in ("head, from 1", "interval")
+    for name in ("rank", HEAD_COLUMN, "score", "effect", "interval", "adjusted p", "detectable"):
+        is_left = name in (HEAD_COLUMN, "interval")
         table.add_column(name, justify="left" if is_left else "right")
     ranked = sorted(heads.scores, key=lambda component: -component.score)
     # Both ends matter: the last heads reduce the measure. 15 of up to 144 rows fit a screen.

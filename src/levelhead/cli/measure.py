@@ -2,33 +2,40 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from levelhead.cli.shared.model_options import is_http, open_model
+from levelhead.cli.shared.help_pages import Panel
+from levelhead.cli.shared.measure_names import check_measure_name
+from levelhead.cli.shared.measurement_tables import show_measurements, show_multiverses
+from levelhead.cli.shared.model_options import open_model, response_store
 from levelhead.cli.shared.options import (
+    Against,
     AllowPickle,
     BatchSize,
     Device,
     DryRun,
     Dtype,
+    Edit,
     Json,
     Level,
     ModelOrServer,
+    OptionalMeasures,
     Output,
+    Permutations,
+    Quiet,
     Resamples,
     Revision,
+    Seed,
+    Threads,
+    details_option,
 )
 from levelhead.cli.shared.progress import show_progress
 from levelhead.core.run_context import Inference, RunContext
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
-    from levelhead.core.results import Estimate, Measurement
     from levelhead.measures.base import Measure
     from levelhead.measures.robustness.multiverse import Multiverse
     from levelhead.measures.run import MeasureRun
@@ -39,74 +46,90 @@ BASE = "base"
 
 def measure_command(
     model: ModelOrServer = "",
-    measures: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--measure",
-            "-m",
-            help="Name of a measure, with options: strength:part=dev,top=0.2. Repeat for more.",
-        ),
-    ] = None,
+    measures: OptionalMeasures = None,
     data: Annotated[
         str | None,
-        typer.Option(help="File of texts for counterfactual: .csv, .tsv or .jsonl."),
+        typer.Option(
+            metavar="FILE",
+            rich_help_panel=Panel.DATA,
+            help="File of your texts, for the measure counterfactual: .csv, .tsv or .jsonl.",
+        ),
     ] = None,
     text: Annotated[
-        str | None, typer.Option(help="Column of the texts in --data; `text` by default.")
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            rich_help_panel=Panel.DATA,
+            help="Column of the texts in --data; `text` by default.",
+        ),
     ] = None,
-    label: Annotated[str | None, typer.Option(help="Column of the labels in --data.")] = None,
+    label: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME", rich_help_panel=Panel.DATA, help="Column of the labels in --data."
+        ),
+    ] = None,
     lexicon: Annotated[
         str | None,
         typer.Option(
-            help="Lexicon whose words are exchanged in the texts of --data; gender-en by default."
+            metavar="NAME",
+            rich_help_panel=Panel.DATA,
+            help="Name or TOML file of the lexicon whose words are exchanged in the texts of "
+            "--data; gender-en by default.",
         ),
     ] = None,
-    edit: Annotated[
-        str | None, typer.Option(help="Folder of an edit that save_edits wrote.")
-    ] = None,
-    against: Annotated[
-        str | None,
-        typer.Option(
-            help="Model to compare with, paired item by item; base is this model without the edit."
-        ),
-    ] = None,
+    edit: Edit = None,
+    against: Against = None,
     output: Output = None,
     json: Json = False,
-    details: Annotated[
-        bool, typer.Option("--details", help="Show the additional numbers of each measure.")
-    ] = False,
+    details: Annotated[bool, details_option("Show the supporting numbers of each measure.")] = (
+        False
+    ),
+    quiet: Quiet = False,
     multiverse: Annotated[
         bool,
         typer.Option(
             "--multiverse",
+            rich_help_panel=Panel.MEASURE,
             help="Repeat each measure with other templates, words, layers and pooling.",
         ),
     ] = False,
     agreement: Annotated[
         list[str] | None,
         typer.Option(
-            help="Correlate measures instead, over the models or edits whose results are in this "
-            "file or folder (written by -o), or in the columns of a .csv table that -m names. "
-            "Repeat for more."
+            metavar="PATH",
+            rich_help_panel=Panel.MEASURE,
+            help="Correlate measures over models, without a MODEL: file or folder of results "
+            "written by -o, or .csv table with columns named by -m. Repeat for more paths.",
         ),
     ] = None,
     dry_run: DryRun = False,
-    show: Annotated[bool, typer.Option("--list", help="List the measures and exit.")] = False,
-    seed: Annotated[int, typer.Option(help="Random seed of resamples and permutations.")] = 0,
+    show: Annotated[
+        bool,
+        typer.Option("--list", rich_help_panel=Panel.MEASURE, help="List all measures, and exit."),
+    ] = False,
+    seed: Seed = 0,
     resamples: Resamples = 1999,
-    permutations: Annotated[int, typer.Option(help="Number of permutations for a p-value.")] = 9999,
+    permutations: Permutations = 9999,
     level: Level = 0.95,
     store: Annotated[
         str | None,
         typer.Option(
-            help="Folder that stores responses; the cache by default, and none for a server."
+            metavar="FOLDER",
+            rich_help_panel=Panel.EXECUTION,
+            help="Folder or URL that stores the model's responses; the cache by default, and none "
+            "for a server.",
         ),
     ] = None,
-    threads: Annotated[int, typer.Option(help="Number of threads of NumPy and PyTorch.")] = 1,
+    threads: Threads = 1,
     batch_size: BatchSize = 32,
     bos: Annotated[
         str,
-        typer.Option(help="When to put a BOS token before a text: auto, always, tokenizer."),
+        typer.Option(
+            metavar="NAME",
+            rich_help_panel=Panel.MODEL,
+            help="When to put a BOS token before a text: auto, always or tokenizer.",
+        ),
     ] = "auto",
     revision: Revision = None,
     device: Device = None,
@@ -116,11 +139,9 @@ def measure_command(
     """Measure a model with one or more measures.
 
     Responses are cached: another seed, level or option of a formula needs no forward pass. With
-    --agreement and no model, prints the rank correlations of measures over models or edits. Exit 3
-    if anything could not be measured; no value is substituted for a missing number.
+    --agreement and without a model, prints the rank correlations of measures over models or edits.
+    Exit 3 if anything could not be measured; no value is substituted for a missing number.
     """
-    from levelhead.models.loading.load import model_cache_folder
-
     if show:
         _list_measures()
         return
@@ -128,7 +149,7 @@ def measure_command(
         from levelhead.cli.shared.agreement import show_agreement
 
         if model:
-            raise typer.BadParameter("--agreement reads results: name no model")
+            raise typer.BadParameter("--agreement reads results: leave out the model")
         show_agreement(agreement, measures or (), level=level, output=output, json=json)
         return
     if not model or not measures:
@@ -157,23 +178,19 @@ def measure_command(
         allow_pickle=allow_pickle,
         batch_size=batch_size,
     )
-    # A server may change its weights without notice: its responses are stored on request only.
-    readout_store = store or (
-        None if is_http(model) else str(model_cache_folder().parent / "readouts")
-    )
-    context = RunContext(store=readout_store, threads=threads)
+    context = RunContext(store=response_store(store, model), threads=threads)
     if dry_run:
         if multiverse:
             raise typer.BadParameter("--dry-run cannot count the queries of --multiverse")
         models = [lm] if other_lm is None else [lm, other_lm]
         _show_cost(models, parsed_measures, context, json=json)
         return
-    measure_run = _run(lm, other_lm, parsed_measures, inference, context)
+    measure_run = _run(lm, other_lm, parsed_measures, inference, context, quiet=quiet)
     universes: list[Multiverse] = []
     if multiverse:
         from levelhead.measures.robustness.multiverse import multiverse as run_multiverse
 
-        with show_progress("queries") as on_event:
+        with show_progress("queries", quiet=quiet) as on_event:
             universes = [
                 run_multiverse(
                     lm,
@@ -191,8 +208,8 @@ def measure_command(
     if json:
         typer.echo(text, nl=False)
     else:
-        _show(measure_run, parsed_measures, details=details)
-        _show_universes(universes, details=details)
+        show_measurements(measure_run, parsed_measures, details=details)
+        show_multiverses(universes, details=details)
 
 
 def _load_other(lm: LM, against: str | None, **load_options: Any) -> LM | None:
@@ -205,11 +222,17 @@ def _load_other(lm: LM, against: str | None, **load_options: Any) -> LM | None:
 
 
 def _run(
-    lm: LM, other_lm: LM | None, measures: list[Measure], inference: Inference, context: RunContext
+    lm: LM,
+    other_lm: LM | None,
+    measures: list[Measure],
+    inference: Inference,
+    context: RunContext,
+    *,
+    quiet: bool,
 ) -> MeasureRun:
     from levelhead.measures.run import add_skills, run_measures
 
-    with show_progress("queries") as on_event:
+    with show_progress("queries", quiet=quiet) as on_event:
         measure_run = run_measures(
             lm,
             measures,
@@ -250,6 +273,9 @@ def _list_measures() -> None:
 
 def _parse_measures(measures: list[str], user_options: dict[str, str]) -> list[Measure]:
     """Parse the named measures; the user's texts are an option of counterfactual."""
+    # Before torch is imported, which takes seconds.
+    for name in measures:
+        check_measure_name(name)
     from levelhead.measures.classification.counterfactual import Counterfactual
     from levelhead.measures.registry import parse_measures
 
@@ -263,7 +289,7 @@ def _parse_measures(measures: list[str], user_options: dict[str, str]) -> list[M
         option_names = ", ".join(
             f"--{'data' if name == 'texts' else name}" for name in user_options
         )
-        raise typer.BadParameter(f"{option_names}: only -m counterfactual uses these, give it, too")
+        raise typer.BadParameter(f"{option_names}: only -m counterfactual uses your texts; add it")
     if not all(measure.texts for measure in counterfactuals):
         raise typer.BadParameter("counterfactual needs your texts: --data FILE --text COLUMN")
     return parsed_measures
@@ -279,160 +305,3 @@ def _json(measure_run: MeasureRun, universes: list[Multiverse]) -> str:
     if universes:
         document["multiverses"] = [universe.model_dump() for universe in universes]
     return to_canonical_json(document).decode() + "\n"
-
-
-def _show(measure_run: MeasureRun, measures: list[Measure], *, details: bool) -> None:
-    """Print tables and verdicts of a run.
-
-    Args:
-        measure_run: the measurements and comparisons.
-        measures: the measures of the run.
-        details: whether to show all extra numbers.
-    """
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
-
-    from levelhead.core.calibration import DAGGER_NOTE, failed_calibration_mark, with_mark
-    from levelhead.measures.base import UNFLAGGED
-
-    # A measure's other metrics and its result without flagged items belong to the result; the
-    # remaining extras are for --details.
-    always_shown = {
-        metric.name for measure in measures for metric in measure.ordered_metrics[1:]
-    } | {UNFLAGGED}
-    fully_shown = {measure.name for measure in measures if measure.always_show_extras}
-    console = Console(file=sys.stdout, width=None if sys.stdout.isatty() else 110)
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for name in ("measure", "value", "interval", "parity", "p", "n", "detectable"):
-        table.add_column(name, justify="left" if name in ("measure", "interval") else "right")
-    for measurement in measure_run.measurements:
-        table.add_row(
-            with_mark(_display_name(measurement), measurement),
-            *format_cells(measurement),
-            style="bold" if details else "",
-        )
-        for extra in measurement.extras:
-            if details or measurement.measure in fully_shown or extra.name in always_shown:
-                table.add_row(
-                    f"  {with_mark(extra.name, measurement, extra.name)}", *format_cells(extra)
-                )
-    console.print(table)
-    for text in _verdict_lines(measure_run):
-        console.print(Text(text), soft_wrap=True)
-    for measurement in measure_run.measurements:
-        for note in measurement.notes:
-            console.print(Text(f"{_display_name(measurement)}: {note}"), soft_wrap=True)
-    if any(failed_calibration_mark(measurement) for measurement in measure_run.measurements):
-        console.print(Text(DAGGER_NOTE))
-    _show_comparisons(console, measure_run)
-    if any(
-        measurement.p is not None and measurement.p.adjusted is not None
-        for measurement in measure_run.measurements
-    ):
-        console.print(Text("p corrected by Holm for the measures of this run"))
-
-
-def _verdict_lines(measure_run: MeasureRun) -> list[str]:
-    """Format the verdict of each measurement, and the model's skill at its task."""
-    from levelhead.core.verdicts import decide_measure_verdict
-
-    lines = []
-    for measurement in measure_run.measurements:
-        verdict = decide_measure_verdict(measurement)
-        if verdict.status != "no test":
-            lines.append(f"{_display_name(measurement)}: verdict: {verdict}")
-        if measurement.skill is not None:
-            lines.append(f"{_display_name(measurement)}: skill: {measurement.skill}")
-    return lines
-
-
-def _show_universes(universes: list[Multiverse], *, details: bool) -> None:
-    """Print how each conclusion changes with other choices of the analysis."""
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
-
-    from levelhead.core.calibration import DAGGER_NOTE, failed_calibration_mark, with_mark
-
-    console = Console(file=sys.stdout, width=None if sys.stdout.isatty() else 110)
-    for universe in universes:
-        title = with_mark(_display_name(universe), universe.measured_by)
-        console.print(Text(f"multiverse of {title}: {universe}"), soft_wrap=True)
-        table = Table(box=None, pad_edge=False, header_style="bold")
-        for name in ("specification", "value", "interval", "p", "n", "conclusion"):
-            left = name in ("specification", "interval", "conclusion")
-            table.add_column(name, justify="left" if left else "right")
-        for specification in universe.specifications if details else ():
-            p = "" if specification.p is None else _format_p(specification.p.value)
-            cells = (
-                f"{specification.value:.4g}",
-                str(specification.interval),
-                p,
-                str(specification.n),
-                specification.conclusion or "",
-            )
-            table.add_row(f"  {specification.name}", *cells)
-        # Specifications that failed are always listed: without them the rest may look robust.
-        for name, reason in universe.failed:
-            table.add_row(f"  {name}", "", "", "", "", reason)
-        if table.row_count:
-            console.print(table)
-        if failed_calibration_mark(universe.measured_by):
-            console.print(Text(DAGGER_NOTE))
-
-
-def _display_name(result: Measurement | Multiverse) -> str:
-    """Format a measure's name, with the groups that it compares if these are a choice."""
-    return f"{result.measure} ({', '.join(result.groups)})" if result.groups else result.measure
-
-
-def _show_comparisons(console: Console, measure_run: MeasureRun) -> None:
-    """Print the comparisons, if there are any."""
-    from rich.table import Table
-    from rich.text import Text
-
-    if not measure_run.comparisons:
-        return
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for name in ("second less first", "value", "interval", "parity", "p", "n", "detectable"):
-        table.add_column(name, justify="left" if name in ("interval",) else "right")
-    table.columns[0].justify = "left"
-    for comparison in measure_run.comparisons:
-        for difference in (comparison.difference, *comparison.extras):
-            table.add_row(
-                f"{difference.name} {comparison.mark}".rstrip(), *format_cells(difference)
-            )
-    console.print(table)
-    for comparison in measure_run.comparisons:
-        console.print(Text(str(comparison)), soft_wrap=True)
-        for note in comparison.notes:
-            console.print(Text(f"{comparison.measure}: {note}"), soft_wrap=True)
-
-
-def format_cells(estimate: Measurement | Estimate) -> tuple[str, ...]:
-    """Format an estimate as cells: value, interval, parity, p, n, detectable effect.
-
-    Args:
-        estimate: the estimate; n also reports its dropped items.
-    """
-    # The corrected p-value, if there is one: the table has all measures of a run.
-    p = (
-        ""
-        if estimate.p is None
-        else _format_p(estimate.p.value if estimate.p.adjusted is None else estimate.p.adjusted)
-    )
-    dropped = getattr(estimate, "dropped", ())
-    n = f"{estimate.n} of {estimate.n + len(dropped)}" if dropped else str(estimate.n)
-    return (
-        f"{estimate.value:.4g}",
-        str(estimate.interval),
-        "" if estimate.parity is None else f"{estimate.parity:.4g}",
-        p,
-        n,
-        "" if estimate.detectable is None else f"{estimate.detectable:.3g}",
-    )
-
-
-def _format_p(value: float) -> str:
-    return "< .0001" if value < 1e-4 else f"{value:.4f}".lstrip("0") if value < 1 else "1"

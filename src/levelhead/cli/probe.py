@@ -8,15 +8,22 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from levelhead.cli.shared.exit_codes import FAIL, INCONCLUSIVE, ExitWithCode
+from levelhead.cli.shared.help_pages import Panel
 from levelhead.cli.shared.options import (
     AllowPickle,
     BatchSize,
     Device,
     Dtype,
+    Groups,
     Json,
+    LexiconName,
     Model,
     Output,
+    Quiet,
+    RequiredEdit,
     Revision,
+    Seed,
+    check_measure,
 )
 from levelhead.cli.shared.output import write_result
 from levelhead.cli.shared.progress import show_progress, show_steps
@@ -36,63 +43,89 @@ NO_WORDS = "none"
 
 def probe_command(
     model: Model,
-    edit: Annotated[str, typer.Option(help="Folder of an edit that save_edits wrote.")],
+    edit: RequiredEdit,
     fitted_on: Annotated[
         str | None,
         typer.Option(
             "--exclude-words",
-            help="Other words that the edit was fitted or chosen on: a .txt file with one word per "
-            "line; a lexicon with the options of mitigate project (gender-en:n=60,seed=0); or "
+            metavar="WORDS",
+            rich_help_panel=Panel.DATA,
+            help="Other words that the edit was fitted or chosen on: a .txt file with a word per "
+            "line; a lexicon with the options of `mitigate project` (gender-en:n=60,seed=0); or "
             "none. Words that the edit's folder records are always excluded.",
         ),
     ] = None,
-    lexicon: Annotated[
-        str, typer.Option(help="Name or TOML file of the lexicon whose groups are probed.")
-    ] = "gender-en",
-    groups: Annotated[
-        str | None,
-        typer.Option(help="Two of its groups, separated by a comma; the first two by default."),
-    ] = None,
+    lexicon: LexiconName = "gender-en",
+    groups: Groups = None,
     texts: Annotated[
         list[str] | None,
         typer.Option(
-            help="Sentences to probe instead of frames: files, globs or URLs (.txt, .tsv, .jsonl, "
-            ".parquet) that the edit was not fitted on."
+            metavar="PATH",
+            rich_help_panel=Panel.DATA,
+            help="Sentences to probe instead of templates: files, globs or URLs (.txt, .tsv, "
+            ".jsonl, .parquet) that the edit was not fitted on. Repeat for more paths.",
         ),
     ] = None,
     measure_name: Annotated[
         str | None,
         typer.Option(
-            "--measure", "-m", help="Measure that the edit mitigates; its reduction is tested, too."
+            "--measure",
+            "-m",
+            metavar="MEASURE",
+            rich_help_panel=Panel.MEASURE,
+            callback=check_measure,
+            help="Measure of bias whose reduction by the edit is tested, too.",
         ),
     ] = None,
     sites: Annotated[
         list[str] | None,
         typer.Option(
             "--site",
-            help="Site to probe, such as pooled or 'block_out 11'; the default is where the "
-            "model's heads read.",
+            metavar="SITE",
+            rich_help_panel=Panel.MEASURE,
+            help="Site to probe, such as pooled or 'block_out 11' (layers count from 0); where the "
+            "model's heads read by default. Repeat for more sites.",
         ),
     ] = None,
     pooling: Annotated[
-        str | None, typer.Option(help="Tokens to read: first, mean, word, last.")
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            rich_help_panel=Panel.MEASURE,
+            help="Tokens to read: first, mean, word or last; those of the site by default.",
+        ),
     ] = None,
     # 19 permutations are the fewest that can give p = .05: (0 + 1) / (19 + 1).
     label_permutations: Annotated[
-        int, typer.Option(help="Number of permutations of the labels.")
+        int,
+        typer.Option(
+            metavar="N",
+            rich_help_panel=Panel.STATISTICS,
+            help="Number of permutations of the labels; every permutation trains the probes "
+            "again, and 19 are the fewest that can give p = .05.",
+        ),
     ] = 19,
     resamples: Annotated[
-        int, typer.Option(help="Number of bootstrap resamples of the words.")
+        int,
+        typer.Option(
+            metavar="N",
+            rich_help_panel=Panel.STATISTICS,
+            help="Number of bootstrap resamples of the words.",
+        ),
     ] = 499,
     # An end of a 90% interval is a one-sided 95% bound.
     level: Annotated[
-        float, typer.Option(help="Confidence level of the intervals, whose ends are bounds.")
+        float,
+        typer.Option(
+            metavar="SHARE",
+            rich_help_panel=Panel.STATISTICS,
+            help="Confidence level of the intervals; at 0.9 each end is a one-sided 95% bound.",
+        ),
     ] = 0.9,
-    seed: Annotated[
-        int, typer.Option(help="Random seed of folds, permutations and resamples.")
-    ] = 0,
+    seed: Seed = 0,
     output: Output = None,
     json: Json = False,
+    quiet: Quiet = False,
     batch_size: BatchSize = 32,
     revision: Revision = None,
     device: Device = None,
@@ -104,9 +137,9 @@ def probe_command(
     Looks for the group in a model's vectors after the edit, with words and texts that the edit was
     not fitted on. Exit 0 if the probes find it removed, 1 if it is hidden, 2 if it is unclear.
     """
-    from levelhead.mitigate.evaluation.single_edit_gain import bias_reduction
+    from levelhead.mitigate.evaluation.bias_reduction import estimate_bias_reduction
     from levelhead.mitigate.probing.concept_removal import (
-        BiasReduction,
+        BiasReductionEvidence,
         ProbeConfig,
         concept_removal,
     )
@@ -132,17 +165,17 @@ def probe_command(
         batch_size=batch_size,
     )
     inference = Inference(seed=seed, resamples=resamples, level=level)
-    reduction = BiasReduction()
+    reduction = BiasReductionEvidence()
     if measure_name is not None:
         from levelhead.measures.registry import parse_measure
 
         measure = parse_measure(measure_name)
-        with show_progress("queries") as on_event:
-            gain = bias_reduction(
+        with show_progress("queries", quiet=quiet) as on_event:
+            gain = estimate_bias_reduction(
                 measure, lm, edits, inference=inference, context=RunContext(progress=on_event)
             )
-        reduction = BiasReduction(gain, measure.measure_key(lm))
-    with show_steps() as on_step:
+        reduction = BiasReductionEvidence(gain, measure.measure_key(lm))
+    with show_steps(quiet=quiet) as on_step:
         report = concept_removal(
             lm,
             edits,
@@ -270,8 +303,8 @@ def _show(report: RemovalReport, test_pairs: PairSet) -> None:
     console = Console(file=sys.stdout, width=None if sys.stdout.isatty() else 110)
     console.print(Text(f"{report.verdict}: {report.reason}"), soft_wrap=True)
     table = Table(box=None, pad_edge=False, header_style="bold")
-    for name in ("site", "what", "before", "interval", "after", "interval", "least shown", "p"):
-        left = name in ("site", "what", "interval")
+    for name in ("site", "probe", "before", "interval", "after", "interval", "detectable", "p"):
+        left = name in ("site", "probe", "interval")
         table.add_column(name, justify="left" if left else "right")
     for site_result in report.sites:
         site_text = f"{Site(*site_result.site)} ({site_result.pooling})"
@@ -286,15 +319,17 @@ def _show(report: RemovalReport, test_pairs: PairSet) -> None:
     console.print(table)
     lines = [f"{report.n} pairs of texts, {report.words} words with their counterfactuals"]
     lines += [f"left out: {count} ({reason})" for reason, count in test_pairs.left_out]
-    lines += [f"{len(report.dropped)} pairs cannot be read by the model"] if report.dropped else []
+    lines += (
+        [f"{len(report.dropped)} pairs dropped: the model cannot read them"]
+        if report.dropped
+        else []
+    )
     lines += [] if report.bias_reduction is None else [f"measure: {report.bias_reduction}"]
     lines += [f"measure: {DAGGER_NOTE}"] if failed_calibration_mark(report.bias_measure) else []
     for note in (*lines, *report.notes):
         console.print(Text(note), soft_wrap=True)
     # A probe that finds nothing proves nothing about other probes: the claim keeps its scope.
-    console.print(
-        Text("this holds for these probes, words and sites, and for no others"), soft_wrap=True
-    )
+    console.print(Text("this result holds for these probes, words and sites only"), soft_wrap=True)
 
 
 def _cells(before: Estimate, after: Estimate) -> tuple[str, ...]:

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from levelhead.cli.shared.help_pages import Panel
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
@@ -15,15 +17,19 @@ if TYPE_CHECKING:
 
 
 def report_command(
-    run: Annotated[str, typer.Argument(help="Folder of an audit or a study.")],
+    run: Annotated[
+        str, typer.Argument(metavar="FOLDER", help="Folder of an audit's or a study's results.")
+    ],
     output: Annotated[
         str,
         typer.Option(
             "--output",
             "-o",
-            help="File to write. Its ending selects the kind: .html the report; .csv, .parquet or "
-            ".tex the table; .md a section and metadata in that README, whose other text is "
-            "unchanged.",
+            metavar="FILE",
+            rich_help_panel=Panel.OUTPUT,
+            help="File to write. Its ending selects the format: .html for the report page; .csv, "
+            ".parquet or .tex for the table; .md for a section of a README, whose other text "
+            "stays unchanged.",
         ),
     ],
 ) -> None:

@@ -55,6 +55,7 @@ class MeasureKey(Record):
     """A measure and the kind of model it was computed on: the key of a calibration result."""
 
     measure: str
+    """Name of the metric that the measure reports, as in `Measurement.measure`."""
     family: str
     causal: bool
 
@@ -63,7 +64,7 @@ class MeasureKey(Record):
         """Create the key from the settings of a model; None if they do not state its kind.
 
         Args:
-            measure: name of the measure.
+            measure: name of the metric that the measure reports.
             model: settings of the model from a provenance.
         """
         if "causal" not in model:

@@ -89,7 +89,7 @@ class MissingExtraError(LevelheadError):
     def __init__(self, feature: str, extra: str) -> None:
         super().__init__(
             f"{feature} needs packages that are not installed",
-            hint=f"pip install 'levelhead[{extra}]'",
+            hint=f"pip install 'levelhead[{extra}]', or pip install '.[{extra}]' in a clone",
         )
 
 

@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple, Self
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from pydantic import (
     AfterValidator,
     BaseModel,
     ConfigDict,
     Field,
-    FiniteFloat,
     PlainSerializer,
     PlainValidator,
     field_validator,
@@ -24,11 +23,20 @@ from pydantic import (
 
 from levelhead.core.canonical_json import content_hash, to_canonical_json
 from levelhead.core.errors import LevelheadError, UnknownNameError
+from levelhead.core.frames import make_frame, make_number_row
 from levelhead.core.frozen import FrozenDict
+from levelhead.core.item_records import DroppedItem as DroppedItem
+from levelhead.core.item_records import ItemDetail as ItemDetail
+from levelhead.core.item_records import ItemValue as ItemValue
+from levelhead.core.item_records import QueryDetail as QueryDetail
+from levelhead.core.item_records import make_item_rows
+from levelhead.core.notebook import VERDICT, NotebookResult, import_by_name
 from levelhead.core.versions import installed_versions
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from levelhead.core.frames import Backend
 
 Alternative = Literal["two-sided", "greater", "less"]
 Probability = Annotated[float, Field(ge=0, le=1)]
@@ -132,36 +140,6 @@ class PValue(Record):
         if any(field is None for field in fields) and any(field is not None for field in fields):
             raise ValueError("adjusted, correction and family belong together")
         return self
-
-
-class DroppedItem(NamedTuple):
-    """An item that was queried but not used, and the reason."""
-
-    item: str
-    reason: str
-
-
-class ItemValue(NamedTuple):
-    """Contribution of one item to the value."""
-
-    item: str
-    value: FiniteFloat
-
-
-class QueryDetail(NamedTuple):
-    """A query of an item as a person reads it, and what the model answered."""
-
-    text: str
-    responses: tuple[tuple[str, FiniteFloat], ...] = ()
-    """Label and probability, log-probability or rate of each response; empty for vectors."""
-
-
-class ItemDetail(NamedTuple):
-    """The content of an item: what the model was given and how it responded."""
-
-    item: str
-    group: str
-    queries: tuple[QueryDetail, ...]
 
 
 class Precision(Record):
@@ -299,7 +277,7 @@ class StepFailure(Record):
     hint: str
 
 
-class Measurement(Record):
+class Measurement(NotebookResult, Record):
     """A value with its interval, coverage and provenance; measures never return a bare float.
 
     A measurement without a used item, or with NaN in any field, cannot be constructed.
@@ -362,7 +340,40 @@ class Measurement(Record):
             raise ValueError(f"items counted twice: {', '.join(duplicates[:3])}")
         if self.per_item_values and len(self.per_item_values) != self.n:
             raise ValueError(f"{len(self.per_item_values)} values for n = {self.n} items")
+        described = [detail.item for detail in self.item_details]
+        unused = sorted(set(described) - {row.item for row in self.per_item_values})
+        # The content of a dropped item would read as if it had counted.
+        if unused or len(set(described)) < len(described):
+            names_text = ", ".join(unused[:3]) or "one item twice"
+            raise ValueError(f"content of items without a value: {names_text}")
         return self
+
+    def without_items(self) -> Self:
+        """Return the measurement without the content of its items."""
+        return self.model_copy(update={"item_details": ()}) if self.item_details else self
+
+    @property
+    def title(self) -> str:
+        """The measure, and what a larger value means."""
+        return f"{self.measure} ({self.direction})" if self.direction else self.measure
+
+    def to_rows(self) -> list[dict[str, object]]:
+        """The value with its verdict, the excess over an estimated parity, and the extras."""
+        status = str(import_by_name(VERDICT)(self))
+        main = make_number_row(self.measure, self) | {"status": status}
+        others = (*([self.excess] if self.excess else []), *self.extras)
+        return [main, *(make_number_row(estimate.name, estimate) for estimate in others)]
+
+    def per_item(self, backend: Backend | None = None) -> Any:
+        """Make a data frame of the items: item, group, value, texts and responses.
+
+        The texts and responses are those of `item_details`; other items have none. If the queries
+        of an item are several, their columns are numbered: `text_1`, `text_2`.
+
+        Args:
+            backend: pandas, polars or dict; by default the first that is installed.
+        """
+        return make_frame(make_item_rows(self.per_item_values, self.item_details), backend)
 
     @property
     def n_items(self) -> int:

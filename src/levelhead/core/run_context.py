@@ -46,7 +46,7 @@ def ignore_progress(event: object) -> None:
 @final
 @dataclass(frozen=True)
 class RunContext:
-    """Store, number of threads, progress callback and cancel signal of a run."""
+    """Store, threads, progress callback and cancel signal of a run, and what results record."""
 
     store: Url | None = None
     """Folder or URL that stores results; by default memory, or the run's folder."""
@@ -56,6 +56,9 @@ class RunContext:
     """Called with every `levelhead.engine.events.Event`: the plan, each stored task, failures."""
     cancel: CancelSignal = NeverCancelled()
     """Signal that stops the run when it is set; stored results remain."""
+    record_items: bool = True
+    """Whether measurements contain the texts of their items; False keeps confidential texts out of
+    results. The store holds the queries either way."""
 
     def __post_init__(self) -> None:
         if self.threads < 1:

@@ -76,6 +76,13 @@ def _read_table(path: str, content: str, *, quoted: bool) -> Iterator[dict[str, 
     """Read CSV, or TSV without quoting: a text that begins with a quote must not join rows."""
     csv.field_size_limit(MAX_FIELD_CHARS)
     lines, name = io.StringIO(content, newline=""), Path(path).name
+    first_line = content.partition("\n")[0]
+    # Spreadsheet programs of many countries separate by semicolons: every row would be one field.
+    if quoted and ";" in first_line and "," not in first_line:
+        raise LevelheadError(
+            f"the columns of {name} are separated by semicolons",
+            hint="save it with commas, or with tabs as .tsv",
+        )
     table = (
         csv.reader(lines, strict=True)
         if quoted
@@ -92,12 +99,13 @@ def _read_table(path: str, content: str, *, quoted: bool) -> Iterator[dict[str, 
             if len(fields) != len(header):
                 raise LevelheadError(
                     f"row {number} of {name} has more or fewer fields than the header",
-                    hint="quote fields that contain the separator, or save as .jsonl",
+                    hint="quote fields that contain the separator, or save the file as .jsonl",
                 )
             yield dict(zip(header, fields, strict=True))
     except csv.Error as error:
         raise LevelheadError(
-            f"{name} cannot be read as a table: {error}", hint="save it as .jsonl"
+            f"{name} cannot be read as a table: {error}",
+            hint="quote fields that contain quotes or commas, or save the file as .jsonl",
         ) from None
 
 

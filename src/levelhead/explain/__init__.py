@@ -1,4 +1,4 @@
-"""How heads behave: what changes in them when the word of a group is exchanged."""
+"""Behaviour of heads and answers: what changes when the group in a text is exchanged."""
 
 from __future__ import annotations
 

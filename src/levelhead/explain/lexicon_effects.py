@@ -1,8 +1,8 @@
-"""Does a word list do anything to a model? Every pair of words, every target, in neutral frames.
+"""Effects of a word list on a model: every pair of words with every target, in neutral frames.
 
-Section 9 of Yang et al. 2025 asks for word lists that are tried before they are used. A pair of
-group words (woman, man) is put into frames before each target (nurse); what changes from one to
-the other is the attention of the target on the group's word, and how likely the target is.
+Section 9 of Yang et al. 2025 asks for word lists that are tested before they are used. A pair of
+group words (woman, man) is put into frames before each target (nurse). The reported changes are
+those of the attention of the target on the group's word, and of the log-probability of the target.
 """
 
 from __future__ import annotations
@@ -43,13 +43,13 @@ UNITS = {ATTENTION: "of the row's range", MARGIN: "nats"}
 
 
 class WordEffect(Record):
-    """What one pair, or one target, does: the mean over the others, with its interval over them."""
+    """Effect of one pair or one target: the mean over the others, with its interval over them."""
 
     word: str
     """A target, or a pair as first/second."""
     attention: Estimate
     margin: Estimate | None
-    """Change of the target's log-probability; None if the model has no vocabulary head."""
+    """Change of the target's log-probability; None if the model has no head over the vocabulary."""
 
     @property
     def has_no_effect(self) -> bool:
@@ -59,19 +59,19 @@ class WordEffect(Record):
 
 
 class LexiconEffects(Record):
-    """What every pair and every target of a word list does to a model."""
+    """Effects of every pair and every target of a word list on a model."""
 
     lexicon: str
     groups: tuple[str, str]
-    """Changes are with the word of the group a target leans to, less with the other's; for targets
-    that lean to neither, the first group's less the second's."""
+    """Direction of the changes: with the word of the group that a target leans to, less with the
+    other's; for targets without such a group, the first group's less the second's."""
     pairs: tuple[WordEffect, ...]
     targets: tuple[WordEffect, ...]
     words_without_effect: tuple[str, ...]
-    """Pairs and targets for which no change is shown; how large a one would have been is in their
-    `detectable`."""
+    """Pairs and targets for which no change is shown; their `detectable` gives the change that
+    could have been shown."""
     n: Annotated[int, Field(ge=1)]
-    """Pairs of sentences that were read."""
+    """Number of pairs of sentences that were read."""
     dropped: tuple[DroppedItem, ...]
     notes: tuple[str, ...] = ()
     provenance: Provenance
@@ -80,12 +80,12 @@ class LexiconEffects(Record):
 @final
 @dataclass(frozen=True)
 class FrameOptions:
-    """Which neutral frames hold the words."""
+    """Neutral frames for the words."""
 
     carrier_kind: CarrierKind = "any"
-    """What the targets are: any, thing, bare, adjective."""
+    """Kind of the targets: any, thing, bare, adjective."""
     max_frames: int = 2
-    """How many of the frames are used."""
+    """Number of frames that are used."""
 
 
 class _FrameCell(NamedTuple):
@@ -109,17 +109,18 @@ def lexicon_effects(
     inference: Inference = Inference(),
     progress: Callable[[int, int], None] | None = None,
 ) -> LexiconEffects:
-    """Try a word list on a model.
+    """Test a word list on a model.
 
     Args:
-        lm: the model.
-        lexicon: the list.
-        heads: whose attention is averaged, such as a map's positive ones; all by default.
-        targets: one of its families of targets; all of them by default.
-        groups: which two groups; by default its first two.
-        frames: which frames hold the words.
-        inference: its level; nothing is drawn.
-        progress: is called with the number of texts read, and how many there are.
+        lm: The model.
+        lexicon: The word list.
+        heads: Heads whose attention is averaged, such as the positive heads of a map; all by
+            default.
+        targets: One of its families of targets; all of them by default.
+        groups: The two groups; by default the first two of the lexicon.
+        frames: Neutral frames for the words.
+        inference: Its level; nothing is sampled.
+        progress: Callback for the number of texts read and the total number.
     """
     if frames.max_frames < 1:
         raise LevelheadError(f"{frames.max_frames} frames", hint="use at least one")
@@ -180,7 +181,7 @@ def lexicon_effects(
 def _make_cells(
     lexicon: Lexicon, groups: tuple[str, str], targets: str | None, frames: FrameOptions
 ) -> Iterator[_FrameCell]:
-    """Every pair with every target in every frame; words that are no subject are left out."""
+    """Every pair with every target in every frame; words that cannot be a subject are left out."""
     families = lexicon.families if targets is None else (lexicon.targets(targets),)
     signs = {
         # Turned so that a stereotyped change is positive for targets of either group and does not
@@ -228,7 +229,7 @@ def _make_cells(
 def _unframed_pairs(
     lexicon: Lexicon, groups: tuple[str, str], cells: Sequence[_FrameCell]
 ) -> tuple[str, ...]:
-    """Pairs of the list that no frame takes."""
+    """Pairs of the word list that fit into no frame."""
     framed_pairs = {cell.pair for cell in cells}
     pairs = (
         (_word_of_group(term, groups[0]), _word_of_group(term, groups[1])) for term in lexicon.terms
@@ -247,7 +248,7 @@ def _read_changes(
     sites: Sequence[Site] | None,
     progress: Callable[[int, int], None] | None,
 ) -> tuple[dict[str, Values], list[DroppedItem], list[str]]:
-    """`[cells]` changes of attention and of the target's log-probability; NaN where none."""
+    """`[cells]` changes of attention and of the target's log-probability; NaN if there is none."""
     # Word pairs share words and so sentences, each of which is read once.
     texts = list(dict.fromkeys(sentence for cell in cells for sentence in cell.sentences))
     attention = dict(
@@ -297,7 +298,7 @@ def _word_of_group(term: Term, group: str) -> str | None:
 
 
 def _mean_attention(attention: torch.Tensor | str, sites: Sequence[Site] | None) -> float:
-    """The mean raw attention over heads."""
+    """Mean raw attention over heads."""
     assert not isinstance(attention, str)  # noqa: S101  # those were left out
     raw = attention[0]
     if sites is None:
@@ -318,7 +319,7 @@ def _estimate_effects(
     partners: Sequence[str],
     inference: Inference,
 ) -> _WordEffects:
-    """Every label's mean change over the others, p corrected by Holm over the labels."""
+    """Mean change of every label over the others, with p corrected by Holm over the labels."""
     estimates: dict[str, dict[str, Estimate]] = {}
     notes: list[str] = []
     for name, values in changes.items():

@@ -1,8 +1,8 @@
-"""Which parts of a model carry a measured bias: gradient, exact ablation, the HeadMap.
+"""Which parts of a model carry a measured bias: gradients, exact ablation and the head map.
 
-The room is callable: `levelhead.locate(lm, measure)` is `locate.score_heads.locate`. A function
-of the room's own name could not be in `levelhead` as well, because importing a submodule binds
-the room to that name.
+The package is callable: `levelhead.locate(lm, measure)` is `locate.score_heads.locate`. A function
+with the name of the package could not be in `levelhead` as well, because importing a submodule
+binds the package to that name.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Maps of several models side by side (Yang et al. 2025, section 7, Appendices C and D).
 
-The paper looks at heat maps and says: fewer biased heads, some darker, some turned round. Here
-these are counts, with intervals over resampled words of the effects on the confirm half.
+The paper compares heat maps by eye: fewer biased heads, some darker, some with another sign. Here
+these observations are counts, with intervals over resampled words of the effects on the confirm
+half.
 """
 
 from __future__ import annotations
@@ -20,8 +21,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from levelhead.locate.effects import AblationEffects
     from levelhead.models.sites import Site
+    from levelhead.stats.paired_effects import PairedEffects
 
 # Yang et al. 2025, Figure 5: the top-5 anti-biased heads are boxed in red.
 N_ANTI_BIAS_HEADS = 5
@@ -37,38 +38,38 @@ class ComparedMap(Record):
     name: str
     head_map: HeadMap
     fewer_positive: Estimate | None = None
-    """Positive heads of the first model less those of this one."""
+    """Number of positive heads of the first model less that of this model."""
     larger_positive: Estimate | None = None
-    """Heads that are positive in both and larger in this one."""
+    """Number of heads that are positive in both models, and larger in this one."""
     negative_to_positive: Estimate | None = None
-    """Heads that are negative in the first and positive in this one."""
+    """Number of heads that are negative in the first model and positive in this one."""
     anti_bias_now_positive: int | None
-    """Of the first model's five most negative heads, those with a positive score in this one; None
-    where the models have other heads."""
+    """Number of the first model's five most negative heads with a positive score in this model;
+    None if the models have different heads."""
     total: Estimate | None = None
-    """The sum of effects, less that of the first model."""
+    """Sum of the effects, less that of the first model."""
 
 
 class MapComparison(Record):
-    """Several maps, the first of them the base."""
+    """Several maps; the first of them is the base."""
 
     name: str
     base: HeadMap
     anti_bias_in_base: tuple[str, ...]
-    """The base's most negative heads by score, <layer>-<head>, counted from 1."""
+    """The most negative heads of the base by score, <layer>-<head>, counted from 1."""
     compared_maps: tuple[ComparedMap, ...]
     notes: tuple[str, ...] = ()
 
 
 def compare_maps(
-    maps: Sequence[tuple[str, HeadMap]], effects: Sequence[AblationEffects | None] = ()
+    maps: Sequence[tuple[str, HeadMap]], effects: Sequence[PairedEffects | None] = ()
 ) -> MapComparison:
     """Compare maps with the first of them.
 
     Args:
-        maps: names and maps; the first is the base.
-        effects: the effects they rest on, of the same items and resamples; without them nothing
-            is counted but the boxed heads.
+        maps: Names and maps; the first is the base.
+        effects: The effects behind the maps, on the same items and resamples. Without them, only
+            the signs of the base's most negative heads are counted.
     """
     if len(maps) < 2 or (effects and len(effects) != len(maps)):
         raise LevelheadError(
@@ -152,7 +153,7 @@ def _ablated_sites(head_map: HeadMap) -> list[Site]:
     return [score.site for score in head_map.scores if score.effect is not None]
 
 
-def _are_comparable(first: AblationEffects | None, second: AblationEffects | None) -> bool:
+def _are_comparable(first: PairedEffects | None, second: PairedEffects | None) -> bool:
     """Whether two sets of effects are of the same heads, items and resamples."""
     if first is None or second is None:
         return False
@@ -160,7 +161,7 @@ def _are_comparable(first: AblationEffects | None, second: AblationEffects | Non
 
 
 def _count_differences(
-    first: AblationEffects | None, second: AblationEffects | None, sign_factor: int
+    first: PairedEffects | None, second: PairedEffects | None, sign_factor: int
 ) -> dict[str, Estimate]:
     if first is None or second is None:
         return {}
@@ -204,10 +205,10 @@ def _total_difference(a: NDArray[np.float64], b: NDArray[np.float64]) -> NDArray
 def _estimate_difference(
     name: str,
     statistic: Callable[[NDArray[np.float64], NDArray[np.float64]], NDArray[np.float64]],
-    first: AblationEffects,
-    second: AblationEffects,
+    first: PairedEffects,
+    second: PairedEffects,
 ) -> Estimate:
-    """Percentiles over the resamples: counts of noisy signs are biased, which the ends show."""
+    """Estimate a difference of maps, with percentiles over the resamples as interval."""
     value = float(statistic(first.values, second.values))
     resampled_values = statistic(first.resamples, second.resamples)
     tail = (1 - first.level) / 2

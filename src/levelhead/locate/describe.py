@@ -1,7 +1,7 @@
-"""How biased heads are spread: counts, concentration, layers, each with maps of permuted labels.
+"""The distribution of biased heads: counts, concentration and layers, with permuted labels.
 
-Any skewed distribution looks like "a small set of heads". So every description of the effects
-is reported with the same description of maps whose labels were permuted.
+Any skewed distribution looks like "a small set of heads". So every description of the effects is
+reported with the same description of maps whose labels were permuted.
 """
 
 from __future__ import annotations
@@ -33,16 +33,17 @@ TOP_SHARES = (0.05, 0.10)
 
 
 class MapStatistic(Record):
-    """One number that describes a map, with its null from maps of permuted labels."""
+    """A number that describes a map, with its null distribution from maps of permuted labels."""
 
     name: str
     value: float
     null_median: float | None = None
     null_low: float | None = None
     null_high: float | None = None
-    """2.5% and 97.5% quantiles of the maps with permuted labels."""
+    """2.5% and 97.5% quantiles over the maps with permuted labels."""
     p: PValue | None = None
-    """Twice the share of permuted labels that give a number as far out, on the nearer side."""
+    """Two-sided: twice the share of permuted labels whose number is at least as extreme, on the
+    nearer side."""
 
 
 class MapDescription(Record):
@@ -50,22 +51,22 @@ class MapDescription(Record):
 
     statistics: tuple[MapStatistic, ...]
     layer_sums: tuple[MapStatistic, ...]
-    """The sum of each layer's values, the first layer first."""
+    """Sum of the values of each layer, from the first layer on."""
     n_relabellings: int
     measured_by: MeasureKey | None = None
 
     def statistic(self, name: str) -> MapStatistic:
-        """One of the numbers."""
+        """Return a number by its name."""
         return next(statistic for statistic in self.statistics if statistic.name == name)
 
 
 def compute_map_statistics(
     values: NDArray[np.float64], layer_of_head: Sequence[int]
 ) -> dict[str, float]:
-    """Counts of positive and negative heads, how the positive mass is spread, sums by layer.
+    """Counts of positive and negative heads, concentration of the positive mass, sums by layer.
 
     The effective number of heads is (sum b)^2 / sum b^2 over positive b: 1 if one head carries
-    everything, n if n carry the same.
+    everything, n if n heads carry the same.
 
     >>> described = compute_map_statistics(np.array([3.0, 1.0, -1.0]), [0, 0, 1])
     >>> round(described["effective number of heads"], 2)
@@ -111,12 +112,12 @@ def describe_map(
     """Describe the effects of ablation on a half, and those of permuted labels; runs no model.
 
     Args:
-        measure: what was measured.
-        ablation_responses: the model without each head.
-        half: of which items.
-        n_relabellings: number of label permutations.
-        inference: seed.
-        measured_by: key of the measure, for such a model.
+        measure: The measure.
+        ablation_responses: Responses of the model without each head.
+        half: The half of the items.
+        n_relabellings: Number of label permutations.
+        inference: Seed.
+        measured_by: Key of the measure with this type of model.
     """
     rng = inference.rng(measure.name, "relabelled maps")
     # An MLP is a part of another size: shares of heads and layer sums would mix the two.
@@ -170,7 +171,7 @@ def describe_map(
 
 
 def _bias_direction(value: float, metric: Metric) -> float:
-    """Which way is bias: one rule for the map and for permuted maps, each by its value."""
+    """Direction of bias by one rule for the map and for permuted maps, each by its value."""
     if metric.role == "parity":
         return -1.0
     return 1.0 if metric.parity is None or value >= metric.parity else -1.0

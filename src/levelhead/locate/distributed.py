@@ -1,6 +1,7 @@
-"""Locating where there is room for the model: the whole of it is one unit, computed by an executor.
+"""Locate heads on another machine: an executor computes the whole map as one task.
 
-Several maps at once are a study (`study.distributed`); one map of one model is one actor's work.
+Several maps at once are a study (`study.distributed`); one map of one model is the work of one
+actor.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
 
 
 class LoadOptions(TypedDict, total=False):
-    """Arguments of `load` that a task can hold."""
+    """Arguments of `load` that can be part of a task."""
 
     revision: str | None
     device: str | None
@@ -47,7 +48,7 @@ class LoadOptions(TypedDict, total=False):
 
 
 class LocateOptions(TypedDict, total=False):
-    """Arguments of `locate` that a task can hold."""
+    """Arguments of `locate` that can be part of a task."""
 
     method: LocateMethod
     components: Sequence[Component]
@@ -70,16 +71,16 @@ def locate_distributed(
     inference: Inference = Inference(),
     context: RunContext = RunContext(),
 ) -> HeadMap:
-    """As `locate`, in a worker that loads the model itself.
+    """Locate heads as `locate` does, in a worker that loads the model itself.
 
     Args:
-        executor: who computes.
-        model: a Hub id, a folder or a file that the worker sees.
-        measure: as the command line names it.
-        load_options: the other arguments of `load`.
-        locate_options: those of `locate`.
-        inference: seed, resamples and level.
-        context: store, which the worker must see, threads and cancellation.
+        executor: The executor.
+        model: A Hub id, or a folder or a file that the worker can read.
+        measure: The measure, as on the command line.
+        load_options: The other arguments of `load`.
+        locate_options: The arguments of `locate`.
+        inference: Seed, resamples and level.
+        context: Store, which the worker must be able to read, threads and cancellation.
     """
     # Paths are made absolute: a worker may run in another folder.
     edit = load_options.get("edit")
@@ -113,7 +114,7 @@ _NOT_MEASURABLE_PREFIX = "not measurable: "
 
 
 def run_locate_task(spec: FrozenDict) -> bytes:
-    """The unit of work: the map as JSON, or why there is none."""
+    """Task of the engine: the map as JSON, or the reason why there is none."""
     settings = json.loads(to_canonical_json(spec))
     lm = load(settings["model"], **settings["source"])
     try:

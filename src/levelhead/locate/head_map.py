@@ -1,4 +1,4 @@
-"""HeadMap: what every attention head adds to a measure, with intervals and corrected p-values."""
+"""HeadMap: the contribution of every attention head, with intervals and corrected p-values."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from pydantic import Field, model_validator
 
 from levelhead.core.calibration import get_measure_key
 from levelhead.core.errors import LevelheadError, NotMeasurableError
+from levelhead.core.notebook import NotebookResult
 from levelhead.core.results import Estimate, Interval, Measurement, Provenance, PValue, Record
 from levelhead.models.sites import Site
 
@@ -25,52 +26,55 @@ SplitBy = Literal["words", "contexts", "none"]
 
 
 class UndeterminedSignError(NotMeasurableError):
-    """The data do not say whether more or less of a measure is more bias."""
+    """The data do not show whether a larger or a smaller value of a measure is more bias."""
 
 
 class BiasSign(Record):
-    """Which way of a measure is called bias (Yang et al. 2025, Eq. 4: |SEAT| = sign x SEAT)."""
+    """Direction of a measure called bias (Yang et al. 2025, Eq. 4: |SEAT| = sign x SEAT)."""
 
     sign: Literal[-1, 0, 1]
-    """0: undetermined, the interval contains parity. Scores are then those of the plain value."""
+    """0 if it is undetermined because the interval contains parity. Scores are then those of the
+    value itself."""
     reason: str
 
 
 class SplitReport(Record):
-    """What was found on one half of the items and confirmed on the other."""
+    """The values on the half that heads were chosen on, and on the half that confirms them."""
 
     split_by: SplitBy
     seed: int
     claim: str
-    """What a confirmed head may be said to do: for words like these, or for these words."""
+    """Scope of a confirmed head: words like these, or these words only."""
     discovery: Estimate
     confirmation: Estimate | None = None
 
 
 class ComponentScore(Record):
-    """One part of a model: a head, a feed-forward, the embeddings. Counted from 0."""
+    """A part of a model: a head, a feed-forward layer or the embeddings. Counted from 0."""
 
     component: Component
     layer: Annotated[int, Field(ge=0)] = 0
     head: Annotated[int, Field(ge=0)] | None = None
     score: float
-    """What ranks it: the signed derivative of the measure by its mask, on the find half."""
+    """Score that ranks the part: the signed derivative of the measure by its mask, on the find
+    half."""
     effect: float | None = None
-    """What the measure loses without it, on the confirm half; positive: it adds to the bias."""
+    """Decrease of the measure without the part, on the confirm half; positive: the part adds to
+    the bias."""
     interval: Interval | None = None
     p: PValue | None = None
     detectable: float | None = None
-    """The effect that the corrected test detects four times out of five, if this part
-    alone had one; None where so few resamples find none."""
+    """The effect that the corrected test detects with 80% power, if only this part has an
+    effect; None if the resamples are too few to detect any."""
 
     @property
     def site(self) -> Site:
-        """Where it is."""
+        """Site of the part."""
         return component_site(self.component, self.layer, self.head)
 
     @property
     def label(self) -> str:
-        """As the paper writes it: <layer>-<head>, counted from 1."""
+        """Label of the head as in the paper: <layer>-<head>, counted from 1."""
         if self.component == "heads":
             return head_label(self.site)
         return (
@@ -81,13 +85,13 @@ class ComponentScore(Record):
 
     @property
     def is_significant(self) -> bool:
-        """Whether its effect differs from 0 after correction."""
+        """Whether the effect differs from 0 after correction."""
         # Adjusted: of 144 heads without an effect, seven would have a raw p below .05.
         return self.p is not None and self.p.adjusted is not None and self.p.adjusted <= 0.05
 
 
 def head_label(site: Site) -> str:
-    """A head as the paper writes it: <layer>-<head>, counted from 1."""
+    """Label of a head as in the paper: <layer>-<head>, counted from 1."""
     return f"{site.layer + 1}-{(site.head or 0) + 1}"
 
 
@@ -98,8 +102,8 @@ def component_site(component: Component, layer: int, head: int | None = None) ->
     return Site("mlp_out", layer) if component == "mlp" else Site("embeddings")
 
 
-class HeadMap(Record):
-    """Scores of all heads, and all that belongs to them."""
+class HeadMap(NotebookResult, Record):
+    """Scores of all heads, with the settings and controls that they depend on."""
 
     method: LocateMethod
     ablation: Ablation
@@ -109,27 +113,53 @@ class HeadMap(Record):
     bias_sign: BiasSign
     split: SplitReport
     scores: tuple[ComponentScore, ...]
-    """Heads in order of layer and number, then the other requested parts."""
+    """Heads in order of layer and number, followed by the other requested parts."""
     agreement: Estimate | None = None
-    """Spearman's rank correlation of score and effect, on the same items: do the methods agree?"""
+    """Spearman's rank correlation of scores and effects on the same items, which compares the
+    methods."""
     replication: Estimate | None = None
-    """The same of the scores on the find half and the effects on the confirm half."""
+    """Spearman's rank correlation of scores on the find half and effects on the confirm half."""
     measurement: Measurement
     notes: tuple[str, ...] = ()
     provenance: Provenance
 
     @property
     def measured_by(self) -> MeasureKey | None:
-        """What it is measured by."""
+        """Key of the measure with this type of model."""
         return get_measure_key(self.measurement)
 
     @property
+    def title(self) -> str:
+        """The measure, the method and the verdict."""
+        return f"{self.measure} by {self.method}: {self.verdict}"
+
+    def to_rows(self) -> list[dict[str, object]]:
+        """One row per head and other requested part, from the largest score to the least."""
+        return [
+            {
+                "component": score.component,
+                "layer": score.layer,
+                "head": score.head,
+                "label": score.label,
+                "score": score.score,
+                "effect": score.effect,
+                "low": score.interval and score.interval.low,
+                "high": score.interval and score.interval.high,
+                "p": score.p and score.p.value,
+                "p_adjusted": score.p and score.p.adjusted,
+                "detectable": score.detectable,
+                "significant": score.is_significant,
+            }
+            for score in sorted(self.scores, key=lambda score: -score.score)
+        ]
+
+    @property
     def heads(self) -> tuple[ComponentScore, ...]:
-        """The attention heads alone."""
+        """The attention heads only."""
         return tuple(score for score in self.scores if score.component == "heads")
 
     def grid(self, field: Literal["score", "effect"] = "score") -> NDArray[np.float64]:
-        """`[layers, heads]`; NaN where a head has no such number."""
+        """`[layers, heads]` numbers; NaN for a head without such a number."""
         # NaN, not 0: a head that was not ablated is no head without an effect.
         grid = np.full((self.layers, self.heads_per_layer), np.nan)
         for head in self.heads:
@@ -140,7 +170,7 @@ class HeadMap(Record):
 
     @property
     def ranked_heads(self) -> tuple[ComponentScore, ...]:
-        """Heads from the largest score to the least; ties by layer and head."""
+        """Heads from the largest score to the smallest; ties by layer and head."""
         return tuple(sorted(self.heads, key=lambda head: (-head.score, head.layer, head.head)))
 
     def top(self, k: int) -> tuple[Site, ...]:
@@ -152,12 +182,12 @@ class HeadMap(Record):
         return self._take_first(k, self.negative_heads(), "negative")
 
     def positive_heads(self) -> tuple[Site, ...]:
-        """All heads that add to the bias, the strongest first: the paper's biased heads."""
+        """All heads that add to the bias, the strongest first: the biased heads of the paper."""
         self._require_sign()
         return tuple(head.site for head in self.ranked_heads if head.score > 0)
 
     def negative_heads(self) -> tuple[Site, ...]:
-        """All heads that take from it, the strongest first."""
+        """All heads that reduce the bias, the strongest first."""
         self._require_sign()
         return tuple(head.site for head in reversed(self.ranked_heads) if head.score < 0)
 
@@ -179,7 +209,7 @@ class HeadMap(Record):
 
     @property
     def verdict(self) -> str:
-        """How many heads are confirmed, or why none can be."""
+        """The number of confirmed heads, or the reason why none can be confirmed."""
         if not self.bias_sign.sign:
             return "sign undetermined"
         if not any(head.effect is not None for head in self.heads):
@@ -191,7 +221,7 @@ class HeadMap(Record):
 
     @model_validator(mode="after")
     def _check_complete(self) -> Self:
-        """A file cut short must not read as a map."""
+        """Raise an error for a truncated file, which must not be read as a map."""
         heads = [(head.layer, head.head) for head in self.heads]
         n_heads = self.layers * self.heads_per_layer
         if heads and (len(set(heads)) != len(heads) or len(heads) != n_heads):
@@ -207,7 +237,7 @@ class HeadMap(Record):
         return sites[:k]
 
     def require_same_model(self, lm: LM) -> None:
-        """Refuse a model that the map was not made of: its heads would be others."""
+        """Raise an error if a model is not that of the map: its heads would be different heads."""
         if lm.content_hash != self.provenance.model_hash:
             raise LevelheadError(
                 f"the map was made of another model than {lm.identity.name}, or of another edit or "

@@ -1,12 +1,12 @@
-"""Locate: which heads carry what a measure sees. Yang et al. 2025, section 3, with a second half.
+"""Locate the heads that carry what a measure sees: Yang et al. 2025, section 3, with a second half.
 
-The gradient ranks all heads on the find half; exact ablation of all of them, or of the first ones
-of a large model, gives effects, intervals and p-values on the confirm half.
+The gradient ranks all heads on the find half. Exact ablation of all heads, or of the first ones of
+a large model, gives effects, intervals and p-values on the confirm half.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
 
 from levelhead.core.errors import LevelheadError, require_option
@@ -39,19 +39,20 @@ if TYPE_CHECKING:
 
     from levelhead.core.results import Estimate
     from levelhead.locate.attribution.variants import AblationResponses
-    from levelhead.locate.effects import AblationEffects
     from levelhead.locate.head_map import BiasSign
     from levelhead.locate.validation.split import ItemSplit, SplitHalf
     from levelhead.measures.base import Measure
     from levelhead.measures.responses import Responses
     from levelhead.models.lm import LM
     from levelhead.models.sites import Site
+    from levelhead.stats.paired_effects import PairedEffects
 
 AblateTop = int | Literal["all", "none"]
 # 160 covers 12 layers with 12 heads and an MLP each (156 parts); ablating every part of larger
 # models takes long.
 ABLATE_ALL_UP_TO = 160
-"""Heads of which all are ablated; a larger model's best and worst are."""
+"""Number of heads up to which all are ablated; for larger models, only the heads with extreme
+scores."""
 N_BEST, N_WORST = 20, 5
 EQUATION_OF_METHOD = {
     "gradient": "Yang et al. 2025, Eq. 4",
@@ -73,21 +74,21 @@ def locate(
     inference: Inference = Inference(),
     context: RunContext = RunContext(),
 ) -> HeadMap:
-    """Score every head of a model by what it adds to a measure.
+    """Score every head of a model by its contribution to a measure.
 
     Args:
-        lm: the model, edited or not.
-        measure: what its bias is measured by.
+        lm: The model, edited or not.
+        measure: The measure of bias.
         method: "gradient" (Eq. 4), "ablation", or "path": the gradient integrated over masks from 0
             to 1.
-        components: heads, mlp, embeddings.
-        ablation: what an ablated part hands on: nothing ("zero"), or its mean over all tokens.
-        ablate_top: how many of the highest scores are ablated; "all", "none"; by default all of at
-            most 160 parts, otherwise the 20 best and the 5 worst.
-        split: how items are halved.
-        bias_direction: which way is bias; "auto": as it is on the find half.
-        inference: seed, resamples and level.
-        context: store, threads, progress and cancellation.
+        components: Parts to score: heads, mlp, embeddings.
+        ablation: Output of an ablated part: nothing ("zero"), or its mean over all tokens.
+        ablate_top: How many of the highest scores are ablated: a number, "all" or "none"; by
+            default all of at most 160 parts, otherwise the 20 highest and the 5 lowest.
+        split: How items are split into halves.
+        bias_direction: Direction of bias; "auto": as on the find half.
+        inference: Seed, resamples and level.
+        context: Store, threads, progress and cancellation.
     """
     # Ten parameters, each an option of the method: a user sets one or two of them by name.
     _check_options(method, components, ablation, ablate_top)
@@ -171,8 +172,12 @@ def locate(
         ),
         agreement=evaluation.agreement if method != "ablation" else None,
         replication=evaluation.replication if item_split.split_by != "none" else None,
+        # A map is about heads: the content of the items is in a measurement of its own.
         measurement=measure.compute_measurement(
-            lm, responses, inference=run.inference, threads=context.threads
+            lm,
+            responses,
+            inference=run.inference,
+            context=replace(context, record_items=False),
         ),
         notes=path_notes
         + _notes(estimates, len(ablatable_sites), discovery, item_split, responses[0]),
@@ -192,7 +197,7 @@ def ablate_each(
     ablation: Ablation = "zero",
     context: RunContext = RunContext(),
 ) -> AblationResponses:
-    """What a model says without each of some parts, one at a time."""
+    """Responses of a model without each of some parts, one at a time."""
     site_means: dict[Site, torch.Tensor] = {}
     if ablation == "mean":
         # Mean ablation keeps a head's usual output, so that later layers see what they are used to;
@@ -217,7 +222,7 @@ class _Evaluation(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class _LocateRun:
-    """What all steps share."""
+    """Inputs that all steps share."""
 
     lm: LM
     measure: Measure
@@ -232,7 +237,7 @@ class _LocateRun:
         components: Sequence[Component],
         bias_sign: BiasSign,
     ) -> tuple[dict[Site, float], tuple[str, ...]]:
-        """The derivative by every mask, times the sign; and notes on it."""
+        """The derivative by every mask, times the sign, and notes on it."""
         path_notes: tuple[str, ...] = ()
         if method == "path":
             path = integrate_masks(self.lm, self.measure, discovery, components=components)
@@ -263,7 +268,7 @@ class _LocateRun:
     def ablate(
         self, responses: Responses, sites: Sequence[Site], split: ItemSplit, ablation: Ablation
     ) -> AblationResponses:
-        """What the model says without each of some parts."""
+        """Responses of the model without each of some parts."""
         return ablate_each(
             self.lm,
             self.measure,
@@ -276,8 +281,8 @@ class _LocateRun:
 
     def estimate_half_effects(
         self, ablation_responses: AblationResponses, half: SplitHalf, bias_sign: BiasSign, name: str
-    ) -> AblationEffects:
-        """The effects on a half."""
+    ) -> PairedEffects:
+        """The effects on one half."""
         return estimate_effects(
             self.measure,
             half.select_variant(ablation_responses, None),
@@ -300,7 +305,7 @@ class _LocateRun:
         bias_sign: BiasSign,
         scores: Sequence[float],
     ) -> _Evaluation:
-        """Effects on the confirm half; how scores agree with those of either half."""
+        """Effects on the confirm half, and the agreement of scores with effects on either half."""
         if ablation_responses is None:
             return _Evaluation()
         names = [str(variant.sites[0]) for variant in ablation_responses.variants]
@@ -332,7 +337,7 @@ class _LocateRun:
         bias_direction: SignOption,
         discovery: Responses,
     ) -> Provenance:
-        """Everything the map depends on."""
+        """All settings that the map depends on."""
         lm = self.lm
         # How far batches shrank depends on the machine's free memory, not on the map.
         model = {name: value for name, value in lm.settings.items() if name != "batch_shrunk_to"}
@@ -393,7 +398,7 @@ def _check_options(
 
 
 def _select_ablated_sites(scores: Mapping[Site, float], ablate_top: AblateTop | None) -> list[Site]:
-    """Which parts are ablated, in the map's order."""
+    """The parts to ablate, in the order of the map."""
     if ablate_top == "none":
         return []
     ranked = sorted(scores, key=lambda site: -scores[site])

@@ -23,11 +23,12 @@ from levelhead.measures.inference import (
     holm_corrected,
     note_failure,
 )
+from levelhead.measures.item_details import describe_items, neutral_value
 from levelhead.measures.items import subsample_queries
 from levelhead.measures.metric import jackknife_variance, require_differentiable, require_values
 from levelhead.measures.options import option_as_json
 from levelhead.measures.responses import describe_losses, read_responses
-from levelhead.measures.skills.skills import check_skill
+from levelhead.measures.skills.checks import check_skill
 from levelhead.measures.skills.word_order import make_word_order_check
 from levelhead.models.loading.checkpoints import MissingHeadError
 
@@ -40,7 +41,7 @@ if TYPE_CHECKING:
     from levelhead.measures.items import MeasureItem, QuerySet
     from levelhead.measures.metric import Metric
     from levelhead.measures.responses import Responses
-    from levelhead.measures.skills.skills import SkillCheck
+    from levelhead.measures.skills.checks import SkillCheck
     from levelhead.models.lm import LM
     from levelhead.stats.designs import Design
 
@@ -72,7 +73,12 @@ class TestInputs(NamedTuple):
 
 @dataclass(frozen=True)
 class Measure(ABC):
-    """Abstract base class of all measures; `MEASURES` lists the final classes."""
+    """Abstract base class of all measures; `MEASURES` lists the final classes.
+
+    Bases in between: `LexiconMeasure` (two groups of a lexicon), `PromptMeasure` (the prompts of
+    Counteracts), `TwinTripleMeasure` (a context, its next sentences and their counterfactuals), its
+    subclass `PreferenceMeasure`, `LabelAccuracy` (predicted labels) and `PerplexityBase`.
+    """
 
     subsample_fraction: float = field(default=1.0, kw_only=True)
     """Fraction of the sampled units (words, pairs, occupations) that is queried; deterministic."""
@@ -80,7 +86,9 @@ class Measure(ABC):
     """Name of the primary metric, one of `metrics`; by default the first of them."""
 
     metrics: ClassVar[dict[str, str]] = {}
-    """Metrics that can be the primary metric, with a one-line description; the default first."""
+    """Metrics that can be the primary metric, with a one-line description; the default first. Each
+    is the name of a metric in `formulas`, which may hold further metrics. Without `metrics`, the
+    first formula is the primary metric."""
     needs: ClassVar[tuple[RequiredHead, ...]]
     """Heads; a model must hold at least one of them."""
     has_lint_rules: ClassVar[bool] = False
@@ -147,7 +155,7 @@ class Measure(ABC):
     def design(self, responses: Responses, metric: Metric) -> Design:
         """The sampling design of a metric."""
         # A permutation of units between groups needs the group of each unit in the design.
-        return self.select_sampled(responses).design(grouped=metric.null == "deal")
+        return self.select_sampled(responses).design(grouped=metric.null == "permute_units")
 
     def describe_direction(self) -> tuple[str, str]:
         """What a value above parity and a value below parity mean, in words."""
@@ -176,7 +184,11 @@ class Measure(ABC):
         )
 
     def blank_words(self, lm: LM) -> Sequence[str]:
-        """Group words that fill the blanks of the texts; empty if the texts have no blank."""
+        """Group words that fill the blanks of the texts; empty if the texts have no blank.
+
+        Override it if a text has a blank: otherwise the default skill check scores a literal
+        [MASK] as one of the words of the text.
+        """
         return ()
 
     def make_skill_check(self, lm: LM, responses: Responses) -> SkillCheck | None:
@@ -234,17 +246,22 @@ class Measure(ABC):
     @property
     def ordered_metrics(self) -> tuple[Metric, ...]:
         """The metrics, the primary metric first."""
-        # A stable sort: only the primary metric moves, so the order of columns stays comparable.
-        return tuple(sorted(self.formulas, key=lambda metric: metric.name != self.metric))
+        formulas = self.formulas
+        primary = _find_metric(formulas, self.metric) if self.metric else formulas[0]
+        # Only the primary metric moves, so the order of columns stays comparable.
+        return (primary, *(metric for metric in formulas if metric is not primary))
 
     @property
     def primary_metric(self) -> Metric:
-        """The metric whose value the measure reports first."""
+        """The metric whose value the measure reports first; an error if no formula has its name."""
         return self.ordered_metrics[0]
 
     @property
     def name(self) -> str:
-        """Name of the primary metric."""
+        """Name of the primary metric, not of the class in `MEASURES`.
+
+        It names the measure in results: `crows:metric=crows_margin` has the name `crows_margin`.
+        """
         return self.primary_metric.name
 
     def measure_key(self, lm: LM) -> MeasureKey | None:
@@ -306,15 +323,27 @@ class Measure(ABC):
         """
         response_sets = self.read(lm, context=context)
         measurement = self.compute_measurement(
-            lm, response_sets, inference=inference, threads=context.threads
+            lm, response_sets, inference=inference, context=context
         )
         skill = self.assess_skill(lm, response_sets[0], context=context)
         return measurement.model_copy(update={"skill": skill})
 
     def compute_measurement(
-        self, lm: LM, response_sets: Sequence[Responses], *, inference: Inference, threads: int = 1
+        self,
+        lm: LM,
+        response_sets: Sequence[Responses],
+        *,
+        inference: Inference,
+        context: RunContext = RunContext(),
     ) -> Measurement:
-        """Compute the measurement from stored responses, without a forward pass."""
+        """Compute the measurement from stored responses, without a forward pass.
+
+        Args:
+            lm: The model.
+            response_sets: Responses to each query set of the measure.
+            inference: Seed, resamples and level.
+            context: Threads, and whether the texts of the items are recorded.
+        """
         responses, primary = response_sets[0], self.primary_metric
         values = primary.per_item_values(responses)
         require_values(values)
@@ -334,7 +363,7 @@ class Measure(ABC):
         p = self._unflagged_p(unflagged) if self.test_on_unflagged_only else extras.p or main.p
         sampled_responses = self.select_sampled(responses)
         # Metrics with several columns per item keep the value in the first and weights in the rest.
-        item_values = values.detach() if values.dim() == 1 else values.detach()[:, 0]
+        item_values = (values if values.dim() == 1 else values[:, 0]).detach().double().tolist()
         parity = main.parity if extras.parity is None else extras.parity
         above, below = ("", "") if parity is None else self.describe_direction()
         return Measurement(
@@ -361,9 +390,18 @@ class Measure(ABC):
                 if self.is_sampled(item)
             ),
             per_item_values=tuple(
-                ItemValue(item.id, float(value))
+                ItemValue(item.id, value)
                 for item, value in zip(sampled_responses.items, item_values, strict=True)
             ),
+            item_details=describe_items(
+                lm,
+                sampled_responses,
+                item_values,
+                neutral_value(primary, item_values, main.value, parity),
+                self.compared_groups,
+            )
+            if context.record_items
+            else (),
             extras=(*unflagged, *extra_estimates, *extras.estimates),
             notes=(
                 *self.excluded_groups_note(),
@@ -372,7 +410,7 @@ class Measure(ABC):
                 *describe_losses(response_sets),
                 *extras.notes,
             ),
-            provenance=self._provenance(lm, response_sets, inference, threads),
+            provenance=self._provenance(lm, response_sets, inference, context.threads),
         )
 
     def estimate_metric(
@@ -436,10 +474,7 @@ class Measure(ABC):
 
     def get_metric(self, name: str) -> Metric:
         """Return a metric by name."""
-        for metric in self.ordered_metrics:
-            if metric.name == name:
-                return metric
-        raise UnknownNameError("metric", name, [metric.name for metric in self.ordered_metrics])
+        return _find_metric(self.formulas, name)
 
     def _estimate_unflagged(
         self, responses: Responses, inference: Inference
@@ -492,3 +527,10 @@ class Measure(ABC):
                 "level": inference.level,
             },
         )
+
+
+def _find_metric(metrics: Sequence[Metric], name: str) -> Metric:
+    for metric in metrics:
+        if metric.name == name:
+            return metric
+    raise UnknownNameError("metric", name, [metric.name for metric in metrics])

@@ -9,6 +9,8 @@ import torch
 
 from levelhead.core.calibration import failed_calibration_mark
 from levelhead.core.errors import LevelheadError, NotMeasurableError
+from levelhead.core.frames import make_number_row
+from levelhead.core.notebook import NotebookResult
 from levelhead.core.results import Estimate, Measurement, Record
 from levelhead.measures.inference import estimate, holm_corrected
 from levelhead.measures.metric import jackknife_variance, require_values
@@ -31,7 +33,7 @@ NEARER, FARTHER, CHANGED_SIDES = "nearer to parity", "farther from parity", "cha
 NOT_SHOWN = "no difference shown"
 
 
-class Comparison(Record):
+class Comparison(NotebookResult, Record):
     """Difference of a second model from a first by one measure, paired by item."""
 
     measure: str
@@ -53,6 +55,23 @@ class Comparison(Record):
     def mark(self) -> str:
         """Mark of a measure that failed calibration on either model's type."""
         return failed_calibration_mark(self.first) or failed_calibration_mark(self.second)
+
+    @property
+    def title(self) -> str:
+        """The measure and the verdict."""
+        return f"{self.measure}: {self.verdict}"
+
+    def to_rows(self) -> list[dict[str, object]]:
+        """The values of both models, their difference, and the change of the distance."""
+        distance = () if self.distance is None else (self.distance,)
+        return [
+            make_number_row("first model", self.first),
+            make_number_row("second model", self.second),
+            *(
+                make_number_row(estimate.name, estimate)
+                for estimate in (self.difference, *distance, *self.extras)
+            ),
+        ]
 
     def __str__(self) -> str:
         measure = f"{self.measure} {self.mark}".rstrip()
@@ -107,8 +126,9 @@ def compare_responses(
             notes.append(f"{metric.name}: {error.problem}")
     return Comparison(
         measure=measure.name,
-        first=first_measurement,
-        second=second_measurement,
+        # The content of the items is in the measurements of the single models.
+        first=first_measurement.without_items(),
+        second=second_measurement.without_items(),
         difference=differences[0],
         extras=tuple(differences[1:]),
         distance=distance,

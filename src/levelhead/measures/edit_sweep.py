@@ -43,7 +43,8 @@ if TYPE_CHECKING:
     from levelhead.models.forward.edit_sweep import EditSet
     from levelhead.models.lm import LM
 
-WORK = "levelhead.measures.edit_sweep:answers"
+TASK_FUNCTION = "levelhead.measures.edit_sweep:answers"
+"""Marks the tasks of `SweepExecutor`; the text is part of every stored key, and no function."""
 MAX_MODELS_AT_ONCE = 80
 """Maximum number of models queried at once: their answers to a shard must fit in memory."""
 
@@ -64,7 +65,7 @@ def read_all_variants(
     """
     models = {edits: lm.edited(*edits) for edits in _effective_edit_sets(lm, query_set, edit_sets)}
     plans = {
-        edits: plan_tasks(model, query_set, context.threads, work=WORK)
+        edits: plan_tasks(model, query_set, context.threads, work=TASK_FUNCTION)
         for edits, model in models.items()
     }
     keys = {model_key(model): edits for edits, model in models.items()}

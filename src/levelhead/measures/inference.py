@@ -146,7 +146,7 @@ def null_distribution(
     """
     rng, parity = inference.rng(name, "null"), metric.parity or 0.0
     aggregate = metric.signed_part or metric.aggregate
-    if metric.null == "deal":
+    if metric.null == "permute_units":
         vectorised = _vectorise(aggregate, values)
         return permutation(
             lambda resample: float(aggregate(values, resample)) - parity,
@@ -156,7 +156,7 @@ def null_distribution(
             alternative=metric.alternative,
             vectorised=vectorised and (lambda item_counts: vectorised(item_counts) - parity),
         )
-    if metric.null == "flip":
+    if metric.null == "sign_flip":
         # Created once: a full sample caches the indices of its items.
         full_sample = design.full_sample
         vectorised_flips = _vectorise_flips(metric, aggregate, values, design)

@@ -58,7 +58,8 @@ class QuerySet(NamedTuple):
 
     query_kind: QueryKind
     settings: FrozenDict
-    """Settings that all queries share, such as the words of a verbalizer or a pooling."""
+    """Settings that all queries share, such as the words of a verbalizer; the table under
+    `QUERY_KINDS` lists those of each kind."""
     factors: tuple[str, ...]
     items: tuple[MeasureItem, ...]
     average_answers: bool = False

@@ -76,8 +76,9 @@ class Metric:
     "higher", for equal treatment "lower"."""
     parity: float | None = 0.0
     """The value under equal treatment; None: the mean of the null, or no parity without a null."""
-    null: Literal["flip", "deal"] | None = None
-    """Null distribution: "flip" exchanges counterfactuals, "deal" permutes units between groups."""
+    null: Literal["sign_flip", "permute_units"] | None = None
+    """Null distribution: "sign_flip" exchanges counterfactuals, "permute_units" permutes units
+    between groups. None: p is the bootstrap test against parity, if there is a parity."""
     flip: Callable[[torch.Tensor, torch.Tensor], torch.Tensor] = flip_signs
     signed_part: Aggregate | None = None
     """The part of the value that changes sign if all counterfactuals are exchanged. If it is given,
@@ -119,6 +120,11 @@ class Metric:
     def is_step(self) -> bool:
         """Whether the gradient is zero wherever it exists."""
         return self.smooth_surrogate is not None
+
+    @property
+    def flips_signs(self) -> bool:
+        """Whether exchanging an item's counterfactuals changes the sign of its value."""
+        return self.null == "flip" and self.flip in (flip_signs, flip_first_column)
 
     def difference(self, aggregate: Aggregate) -> Metric:
         """A difference of values of this metric, with a parity of 0.

@@ -256,6 +256,21 @@ QUERY_KINDS: dict[
     "score": make_text_score_query,
     "sample": make_sampling_query,
 }
+"""Builder of each kind of query: its arguments (settings) -> columns of its answer.
+
+- `embed`: text, or text, start and end of a word (`layer`; `pooling` of a text) -> the vector
+- `follows`: two texts -> log-probability that the second follows, and that it does not
+- `classify`: a text or two -> log-probability of each class
+- `rate`: a text or two -> the predicted score
+- `fill`: text with a blank, or text and span to mask (`words`, `best`, `prior`) -> log-probability
+  of each word; then the `best` likeliest tokens, then their log-probabilities
+- `put`: text with a blank, word -> summed probability of the word's tokens, number of tokens
+- `top`: text with a blank (`k`) -> the k likeliest tokens, then their log-probabilities
+- `score`: text, spans or null (`by`) -> log-probability, number of scored tokens
+- `sample`: prompt, number of the sample (`words`, `phrases`, `tokens`, `temperature`, `top_p`,
+  `seed`) -> position of the first word of each list, whether it is a refusal, length, whether it
+  ended, then the token ids
+"""
 QUERIES_PER_SHARD: dict[QueryKind, int] = {
     "embed": 512,
     "follows": 512,

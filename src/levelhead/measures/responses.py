@@ -39,7 +39,8 @@ if TYPE_CHECKING:
     from levelhead.models.lm import LM
     from levelhead.stats.designs import Design
 
-WORK = "levelhead.measures.responses:answer_shard"
+TASK_FUNCTION = "levelhead.measures.responses:answer_shard"
+"""Path of the task's function; the text is part of every stored key."""
 # Part of every task's hash.
 REVISION = 4
 """Increased if the computation of shards changes, so that outdated results are not reused."""
@@ -53,7 +54,8 @@ class Responses:
 
     items: tuple[MeasureItem, ...]
     values: torch.Tensor
-    """`[items, queries, r]`, or `[items, r]` if answers are averaged; float64."""
+    """`[items, queries, r]`, or `[items, r]` if answers are averaged; float64. The table under
+    `QUERY_KINDS` explains the r columns of each kind of query."""
     factors: tuple[str, ...]
     dropped: tuple[tuple[MeasureItem, str], ...]
     """The other items, with the reasons."""
@@ -72,6 +74,10 @@ class Responses:
     """Smallest batch size after a shortage of memory; None if no batch had to shrink."""
     population: int | None = None
     """Number of items in the data set, queried or not; None if it is unknown."""
+    query_kind: QueryKind | None = None
+    """Kind of all queries; None if no model was queried."""
+    settings: FrozenDict = NO_METADATA
+    """Settings that all queries share."""
 
     def __len__(self) -> int:
         return len(self.items)
@@ -262,7 +268,7 @@ def registered_model(key: str) -> LM:
     return _REGISTERED[key]
 
 
-def plan_tasks(lm: LM, query_set: QuerySet, threads: int, *, work: str = WORK) -> ReadPlan:
+def plan_tasks(lm: LM, query_set: QuerySet, threads: int, *, work: str = TASK_FUNCTION) -> ReadPlan:
     """Split a query set into tasks."""
     if not any(item.queries for item in query_set.items):
         skip_reasons = Counter(item.skip_reason for item in query_set.items).most_common(3)
@@ -374,6 +380,8 @@ def collect_responses(query_set: QuerySet, plan: ReadPlan, store: Store) -> Resp
         notes=query_set.notes,
         shrunk_to=batch_shrunk_to,
         population=query_set.population,
+        query_kind=query_set.query_kind,
+        settings=query_set.settings,
     )
 
 

@@ -76,7 +76,7 @@ def run_measures(
         return holm_corrected(
             [
                 m.compute_measurement(
-                    model, measure_responses, inference=inference, threads=context.threads
+                    model, measure_responses, inference=inference, context=context
                 )
                 for m, measure_responses in rows
             ]

@@ -7,10 +7,14 @@ from typing import TYPE_CHECKING
 from levelhead._lazy import attach
 
 if TYPE_CHECKING:
-    from levelhead.mitigate.evaluation.single_edit_gain import bias_reduction as bias_reduction
+    from levelhead.mitigate.evaluation.bias_reduction import (
+        estimate_bias_reduction as estimate_bias_reduction,
+    )
     from levelhead.mitigate.heads.mask import mask_heads as mask_heads
     from levelhead.mitigate.heads.mask import scale_heads as scale_heads
-    from levelhead.mitigate.probing.concept_removal import BiasReduction as BiasReduction
+    from levelhead.mitigate.probing.concept_removal import (
+        BiasReductionEvidence as BiasReductionEvidence,
+    )
     from levelhead.mitigate.probing.concept_removal import ProbeConfig as ProbeConfig
     from levelhead.mitigate.probing.concept_removal import concept_removal as concept_removal
     from levelhead.mitigate.projection.baselines import inlp as inlp
@@ -29,12 +33,12 @@ if TYPE_CHECKING:
         select_prompt_prefix as select_prompt_prefix,
     )
     from levelhead.mitigate.prompting.prefixes import PrefixGrid as PrefixGrid
+    from levelhead.mitigate.selection.candidate_evaluation import UtilityLimit as UtilityLimit
     from levelhead.mitigate.selection.candidates import CandidateGrid as CandidateGrid
     from levelhead.mitigate.selection.select_edit import select_edit as select_edit
     from levelhead.mitigate.selection.select_edit import (
         select_edit_for_task as select_edit_for_task,
     )
-    from levelhead.mitigate.selection.trial import UtilityLimit as UtilityLimit
     from levelhead.mitigate.selection.user_task import TaskFiles as TaskFiles
     from levelhead.mitigate.selection.user_task import load_user_task as load_user_task
 

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from altair.typing import ChartType
 
-    from levelhead.study.row import TableRow
+    from levelhead.study.table_row import TableRow
 
 FIGURES_DIR = "figures"
 STYLE = """

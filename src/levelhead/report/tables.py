@@ -9,13 +9,15 @@ from typing import TYPE_CHECKING, Any
 
 from levelhead.core.calibration import DAGGER, DAGGER_NOTE
 from levelhead.core.errors import MissingExtraError
+from levelhead.core.frames import make_frame
 from levelhead.report.theme import format_interval, format_number
-from levelhead.study.row import TableRow
 from levelhead.study.table import result_to_rows, to_csv
+from levelhead.study.table_row import TableRow
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from levelhead.core.frames import Backend
     from levelhead.core.results import Record
 
 MARKS = ((0.001, "***"), (0.01, "**"), (0.05, "*"))
@@ -36,6 +38,16 @@ _LATEX = {
 def results_to_rows(results: Mapping[str, Record]) -> list[TableRow]:
     """All numbers of a run as table rows."""
     return [row for step, result in results.items() for row in result_to_rows(step, result)]
+
+
+def results_to_frame(results: Mapping[str, Record], backend: Backend | None = None) -> Any:
+    """Convert all numbers of a run to a data frame, with the columns of `table.csv`.
+
+    Args:
+        results: results by step, such as those of `load_results`.
+        backend: pandas, polars or dict; by default the first that is installed.
+    """
+    return make_frame([row.model_dump() for row in results_to_rows(results)], backend)
 
 
 def to_csv_bytes(table_rows: Sequence[TableRow]) -> bytes:

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 else:
     # A table for every kind of step: a new kind is listed in STEP_KINDS only.
     _TABLES: dict[str, Any] = {
-        kind.table: (dict[Key, kind.definition.config], Field(default_factory=dict))
+        kind.config_table: (dict[Key, kind.definition.config], Field(default_factory=dict))
         for kind in STEP_KINDS
     }
     StudyConfig = create_model(

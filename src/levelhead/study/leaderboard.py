@@ -32,7 +32,7 @@ from levelhead.engine.tasks import Task
 from levelhead.models.loading.load import compute_model_size
 from levelhead.study.config import StudyConfig
 from levelhead.study.cost import CostEstimate, estimate_study_cost
-from levelhead.study.ranks import (
+from levelhead.study.leaderboard_ranks import (
     Leaderboard,
     ModelEntry,
     leaderboard_to_csv,
@@ -208,6 +208,8 @@ def _make_task(
             "format": "levelhead-study-2",
             "name": "one-of-many",
             "threads": context.threads,
+            # A board compares the values of many models: texts would repeat in each.
+            "record_items": False,
             **inference_keys(inference),
             "models": {
                 MODEL: {"path": absolute_path_str(path), "revision": revision, **load_options}

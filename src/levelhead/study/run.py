@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from levelhead.engine.executors.base import DependencyExecutor
     from levelhead.study.config import StudyConfig
     from levelhead.study.distributed import Deadline
-    from levelhead.study.row import TableRow
+    from levelhead.study.table_row import TableRow
 
 
 def run_study(

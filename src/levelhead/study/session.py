@@ -150,7 +150,15 @@ class StudySession:
     def load_or_compute(
         self, kind: type[Result], inputs: Mapping[str, object], make: Callable[[], Result]
     ) -> Result:
-        """Load a result by the hash of its inputs, or compute and store it."""
+        """Load a result by the hash of its inputs, or compute and store it.
+
+        Increase `REVISION` when a step computes differently: code is no part of the hash.
+
+        Args:
+            kind: Class of the result; its name is part of the hash.
+            inputs: Everything that the result depends on, apart from the study's inference.
+            make: Function that computes the result.
+        """
         config = self.config
         spec = FrozenDict(
             {
@@ -192,8 +200,13 @@ def _study_context(config: StudyConfigBase, folder: Path, context: RunContext) -
             f"{context.threads} threads, and the study says {config.threads}",
             hint="give threads in the study only",
         )
+    # Workers read the study only: a choice made elsewhere would not reach them.
+    if config.record_items and not context.record_items:
+        raise LevelheadError(
+            "the study records the texts of items", hint="say record_items = false in the study"
+        )
     store = str(folder / "store") if context.store is None else absolute_url(context.store)
-    return replace(context, store=store, threads=config.threads)
+    return replace(context, store=store, threads=config.threads, record_items=config.record_items)
 
 
 def measure_inputs(measure: Measure) -> dict[str, object]:

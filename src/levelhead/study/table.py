@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 from levelhead.core.calibration import failed_calibration_mark
 from levelhead.core.results import Record, StepFailure
-from levelhead.study.row import RowCells, TableRow
 from levelhead.study.steps.kinds import STEP_KINDS
+from levelhead.study.table_row import RowCells, TableRow
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -37,13 +37,18 @@ def result_to_rows(step: str, result: Record) -> list[TableRow]:
         "step": step,
         "mark": failed_calibration_mark(getattr(result, "measured_by", None)),
     }
-    return [TableRow(**common | cells) for cells in _row_makers()[type(result)](result)]
+    return [
+        TableRow.model_validate({**common, **cells})
+        for cells in _row_makers()[type(result)](result)
+    ]
 
 
 @cache
 def _row_makers() -> Mapping[type[Record], ToRows]:
     """The functions that make rows, by class of result."""
-    return {result: make for kind in STEP_KINDS for result, make in kind.definition.rows.items()}
+    return {
+        result: make for kind in STEP_KINDS for result, make in kind.definition.table_rows.items()
+    }
 
 
 def to_csv(table: list[TableRow]) -> str:

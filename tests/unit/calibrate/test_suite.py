@@ -2,8 +2,8 @@
 
 import pytest
 
-from levelhead.calibrate.measures import PlantedMeasures
 from levelhead.calibrate.organisms.language import Language
+from levelhead.calibrate.planted_measures import PlantedMeasures
 from levelhead.calibrate.suite import EXCLUDED, get_expected_response, list_applicable_measures
 from levelhead.measures.registry import MEASURES
 

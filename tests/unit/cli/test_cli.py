@@ -1,3 +1,4 @@
+import json
 import os
 import re
 import resource
@@ -70,7 +71,7 @@ def test_errors_go_to_stderr_with_their_mend(tmp_path):
         (["measure", "-m", "strength", "-o"], "is a folder"),
         (["locate", "-o"], "is a folder"),
         (["locate", "--chart"], "there is no kind of picture named ''"),
-        (["mitigate", "select", "--why"], "is a folder"),
+        (["mitigate", "select", "--report"], "is a folder"),
         (["demo", "-o"], "is a folder"),
     ],
 )
@@ -96,6 +97,9 @@ def test_store_counts_what_is_whole_and_names_what_is_not(tmp_path):
     result = levelhead("study", "check", str(tmp_path / "run"))
     responses = "2 results, 10 bytes, 1 damaged, 0 unfinished\n"
     assert (result.returncode, result.stdout) == (3, responses)
+    result = levelhead("study", "check", str(tmp_path / "run"), "--json")
+    counts = {"results": 2, "bytes": 10, "damaged": 1, "unfinished": 0}
+    assert (result.returncode, json.loads(result.stdout)) == (3, counts)
     assert f"{place} is damaged" in result.stderr
 
 
@@ -160,6 +164,82 @@ def test_exit_codes_mean_what_they_say(raises, code):
         check=False,
     )
     assert result.returncode == code
+
+
+@pytest.mark.parametrize(
+    ("command_class", "text"),
+    [
+        ("Command", "levelhead: interrupted\n"),
+        ("ResumableCommand", "levelhead: interrupted; run the same command again to resume\n"),
+        ("CachingCommand", "levelhead: interrupted; run the same command again: stored responses"),
+    ],
+)
+def test_an_interrupted_command_says_how_to_resume(command_class, text):
+    result = run_odd_command("raise KeyboardInterrupt", command_class)
+    assert result.returncode == 130
+    assert text in result.stderr
+    assert "Traceback" not in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"), [("ENOSPC", "free some space"), ("EACCES", "a path that you may read")]
+)
+def test_a_full_disk_is_no_traceback(name, hint):
+    code = f"import errno; raise OSError(errno.{name}, 'No room', '/data/x')"
+    result = run_odd_command(code)
+    assert result.returncode == 3
+    assert "levelhead: No room: /data/x\n  hint: " in result.stderr
+    assert hint in result.stderr
+    assert "Traceback" not in result.stderr
+
+
+def test_another_error_of_the_system_is_a_bug_with_a_traceback():
+    result = run_odd_command("raise IsADirectoryError(21, 'odd')")
+    assert result.returncode == 3
+    assert "Traceback" in result.stderr
+
+
+def run_odd_command(code, command_class="Command"):
+    program = (
+        "import sys\n"
+        "from levelhead.cli import app, main\n"
+        "from levelhead.cli.shared.help_pages import *\n"
+        f"def odd(): {code}\n"
+        f"add_command(app, 'odd', odd, 'levelhead odd', command_class={command_class})\n"
+        "sys.argv = ['levelhead', 'odd']\n"
+        "main()"
+    )
+    return subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, check=False, text=True
+    )
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        ["measure", "gpt2", "-m", "crowz"],
+        ["locate", "gpt2", "-m", "crowz"],
+        ["probe", "gpt2", "--edit", "edit", "-m", "crowz"],
+        ["leaderboard", "gpt2", "-m", "crowz", "-o", "board"],
+        ["measure", "./no/such/folder", "-m", "crows"],
+        ["doctor", "./no/such/folder"],
+    ],
+)
+def test_a_wrong_name_is_refused_before_torch_is_imported(args):
+    program = (
+        "import sys\n"
+        "from levelhead.cli import main\n"
+        f"sys.argv = ['levelhead', *{args!r}]\n"
+        "try: main()\n"
+        "finally: print('torch' in sys.modules)"
+    )
+    result = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, check=False, text=True
+    )
+    assert result.returncode == 3
+    named = "did you mean 'crows'" if "crowz" in args else "no folder or file ./no/such/folder"
+    assert named in result.stderr
+    assert result.stdout == "False\n"
 
 
 def test_help_has_no_colour_codes_when_piped():

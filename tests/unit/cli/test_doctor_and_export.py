@@ -1,6 +1,7 @@
 """`doctor` and `export` on the command line."""
 
 import inspect
+import json
 
 import pytest
 import torch
@@ -21,6 +22,7 @@ def test_a_healthy_model_exits_0():
     assert result.returncode == 0, result.stderr
     assert "GPT2LMHeadModel, 3 layers x 4 heads; causal" in result.stdout
     assert result.stdout.count("\u2713") == 9
+    assert result.stdout.endswith("9 checks passed, 0 failed\n")
 
 
 def test_a_sick_model_exits_3_and_says_the_mend(tmp_path):
@@ -33,6 +35,15 @@ def test_a_sick_model_exits_3_and_says_the_mend(tmp_path):
     assert result.returncode == 3
     assert "\u2717" in result.stdout
     assert "hint: " in result.stdout
+
+
+def test_the_report_of_the_doctor_as_json():
+    result = levelhead("doctor", zoo.folder("gpt2", "GPT2LMHeadModel"), "--json")
+    assert result.returncode == 0, result.stderr
+    document = json.loads(result.stdout)
+    assert "GPT2LMHeadModel" in document["model"]
+    assert [check["holds"] for check in document["checks"]] == [True] * 9
+    assert {"check", "holds", "message", "hint"} == set(document["checks"][0])
 
 
 def test_marks_are_plain_where_the_terminal_is(monkeypatch):
@@ -48,6 +59,7 @@ def test_bake_writes_the_edited_model(tmp_path):
     save_edits([edit], tmp_path / "edit")
     result = levelhead("export", path, "--edit", tmp_path / "edit", "-o", tmp_path / "out")
     assert result.returncode == 0, result.stderr
+    assert "scale at head 2-2\n" in result.stdout  # as `levelhead locate` counts
     texts = ["the nurse works"]
     torch.testing.assert_close(
         load(tmp_path / "out").embed(texts), load(path).edited(edit).embed(texts)
@@ -92,4 +104,5 @@ def test_options_are_named_as_in_python():
     keywords |= set(inspect.signature(LM.save_pretrained).parameters)
     commands = typer.main.get_command(app).commands
     for verb in ("doctor", "export"):
-        assert {option.name for option in commands[verb].params} - {"help"} <= keywords
+        names = {option.name for option in commands[verb].params}
+        assert names - {"help", "json"} <= keywords

@@ -118,7 +118,7 @@ def test_frames_of_a_lexicon(tmp_path):
     subset.write_text(LIST)
     sample = tmp_path / "figure.svg"
     heads = write_map(tmp_path / "heads.json")
-    result = invoke(heads, "--frames", subset, "--json", "--chart", sample)
+    result = invoke(heads, "--lexicon", subset, "--json", "--chart", sample)
     assert result.exit_code == 0, result.output
     outcome = CounterStereotypeResult.from_json(result.stdout)
     assert outcome.n == 2 * 4 * 4
@@ -155,7 +155,7 @@ def try_list(tmp_path, *args):
     subset.write_text(LIST)
     single = typer.Typer()
     single.command()(lexicon_test_command)
-    given = [str(subset), str(checkpoint("crows")), "--carrier-kind", "adjective", *map(str, args)]
+    given = [str(subset), str(checkpoint("crows")), "--target-kind", "adjective", *map(str, args)]
     return CliRunner().invoke(single, given)
 
 
@@ -163,7 +163,7 @@ def test_a_word_list_is_tried(tmp_path):
     result = try_list(tmp_path)
     assert result.exit_code == 0, result.output
     assert "woman/man" in result.stdout
-    assert "no change is shown for" in result.stdout
+    assert "no significant effect of" in result.stdout
     heads = write_map(tmp_path / "heads.json")
     result = try_list(tmp_path, "--heads", heads, "--groups", "male,female", "--json")
     outcome = LexiconEffects.from_json(result.stdout)
@@ -173,15 +173,15 @@ def test_a_word_list_is_tried(tmp_path):
 
 
 def test_options_are_named_as_in_python():
-    shared = {"output", "chart", "json", "details", "batch_size", "device", "dtype"}
+    shared = {"output", "chart", "json", "details", "quiet", "batch_size", "device", "dtype"}
     shared |= {"allow_pickle", "help"}
     judged = {"seed", "resamples", "permutations", "level"}
     load = {"model", "edit", "revision"}
     command = typer.main.get_command(app).commands["counterstereotype"]
     keywords = set(inspect.signature(counterstereotype).parameters)
-    # `pair_source` and `frames` are what pairs are made of.
+    # `pair_source` and `lexicon` are what pairs are made of.
     subset = {option.name for option in command.params} - shared - judged - load
-    assert subset <= keywords | {"frames", "pair_source"}
+    assert subset <= keywords | {"lexicon", "pair_source"}
     single = typer.Typer()
     single.command()(lexicon_test_command)
     names = {option.name for option in typer.main.get_command(single).params}

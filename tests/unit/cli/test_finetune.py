@@ -60,7 +60,7 @@ def test_it_ends_with_the_tasks_metric_and_its_interval(tmp_path, files):
     outcome = GlueTask(task="rte", file=files[3])(lm)
     lines = result.stdout.splitlines()
     assert lines[0] == f"{out}: {finetune_record['base']} fine-tuned on rte"
-    assert lines[1] == "  64 texts; 1 epochs, 16 a step, rate 0.001, seed 0"
+    assert lines[1] == "  64 texts; 1 epochs, 16 texts per step, learning rate 0.001, seed 0"
     assert lines[2] == (
         f"  dev: accuracy {outcome.value:.4g} {outcome.interval} (% of texts; n {outcome.n})"
     )

@@ -38,7 +38,7 @@ def report(tmp_path_factory):
 
 def test_tables_file_and_picture(report):
     shown, output, picture = report
-    for title in ("without knowledge", "change of the margin by knowledge", "claims of the paper"):
+    for title in ("without knowledge", "change of the margin by a prefix", "claims of the paper"):
         assert title in shown
     assert "effect of each part of a counterexample" in shown
     result = KnowledgeResult.from_json(output.read_bytes())
@@ -89,7 +89,7 @@ def test_a_prefix_is_told_with_its_price_and_exits_2_if_it_is_not_recommended(tm
     code = 0 if result.exception is None else result.exception.code
     assert code == (0 if outcome["is_recommended"] else 2)
     assert outcome["prefix"] in result.stdout
-    assert "loss of plain sentences, log-probability a token" in result.stdout
+    assert "loss on plain sentences, nats per token" in result.stdout
     assert outcome["reason"] in result.stdout
 
 
@@ -98,7 +98,17 @@ def test_a_prefix_is_told_with_its_price_and_exits_2_if_it_is_not_recommended(tm
     [(explain, "knowledge", knowledge), (mitigate, "prompt", select_prompt_prefix)],
 )
 def test_options_are_named_as_in_python(room, name, verb):
-    shared = {"output", "chart", "json", "batch_size", "device", "dtype", "allow_pickle", "help"}
+    shared = {
+        "output",
+        "chart",
+        "json",
+        "quiet",
+        "batch_size",
+        "device",
+        "dtype",
+        "allow_pickle",
+        "help",
+    }
     load = {"model", "edit", "revision", "seed", "resamples", "level"}
     command = typer.main.get_command(room.app).commands[name]
     subset = {option.name for option in command.params} - shared - load

@@ -42,8 +42,8 @@ def test_a_map_is_shown_written_and_drawn(heads):
     folder, shown = heads
     result = HeadMap.from_json((folder / "heads.json").read_bytes())
     assert result.ranked_heads[0].label in shown
-    assert "head, from 1" in shown
-    assert "sign +: given, " in shown
+    assert "heads: layer-head, counted from 1" in shown
+    assert "direction of bias: +: given, " in shown
     assert "for these words" in shown
     assert (folder / "heads.svg").read_text().startswith("<svg")
 
@@ -79,7 +79,7 @@ def test_which_heads_must_be_said(heads, tmp_path):
     for options in ([], ["--top", "1", "--positive"]):
         done = levelhead("mitigate", "mask", folder / "heads.json", *options, "-o", tmp_path / "e")
         assert done.returncode == 3
-        assert "say which heads" in done.stderr
+        assert "select heads by --top N" in done.stderr
 
 
 def test_an_undetermined_sign_exits_2(measure, tmp_path):

@@ -9,7 +9,7 @@ from calibrations import AllFailed
 from typer.testing import CliRunner
 
 from levelhead.cli import app
-from levelhead.cli.shared.progress import show_progress
+from levelhead.cli.shared.progress import show_progress, show_steps
 from levelhead.core.errors import LevelheadError
 from levelhead.engine.events import TasksPlanned, TaskStored
 from levelhead.measures.registry import reported_metric_name
@@ -45,7 +45,7 @@ def test_a_table_for_people(invoke):
     assert any(line.split()[:1] == ["unflagged"] for line in lines)
     assert any(line.split()[:2] == ["signed", "mean"] for line in lines)
     assert "strength: both origins" in result.stdout or "swap artefact" in result.stdout
-    assert "p corrected by Holm" in result.stdout
+    assert "p: corrected by Holm" in result.stdout
     assert "type: gender" not in result.stdout
 
 
@@ -98,6 +98,16 @@ def test_a_model_and_a_measure_are_needed():
     result = CliRunner().invoke(app, ["measure"])
     assert result.exit_code == 2  # main() makes 3 of it
     assert "name a model and at least one measure" in result.output
+
+
+def test_quiet_progress_prints_nothing(capsys, monkeypatch):
+    clock = SimpleNamespace(now=0.0)
+    monkeypatch.setattr("levelhead.cli.shared.progress.time.monotonic", lambda: clock.now)
+    with show_progress("queries", quiet=True) as on_event, show_steps(quiet=True) as on_step:
+        clock.now += 60
+        on_event(TaskStored("key", 1, 4, 6.0))
+        on_step("training", 1, 4)
+    assert capsys.readouterr().err == ""
 
 
 def test_without_a_terminal_progress_is_a_line_now_and_then(capsys, monkeypatch):

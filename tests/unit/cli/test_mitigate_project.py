@@ -61,7 +61,7 @@ def test_the_edit_is_that_of_python(tmp_path, subset):
     )
     assert load_edits(out) == expected
     assert "penultimate+attn 0,1,0,1,0 of" in result.stdout
-    assert "fitted on 12 pairs of texts, cumulative" in result.stdout
+    assert "fitted on 12 pairs of texts (model: cumulative)" in result.stdout
     assert "left out: 6 (the model's vocabulary lacks 'zebra')" in result.stdout
     assert "query 1, every head: 1.000 removed from all tokens" in result.stdout
     assert "block_out 2: 1.000, 1.000 removed from first tokens" in result.stdout
@@ -80,7 +80,7 @@ def test_without_a_folder_nothing_is_written(subset):
     result = invoke(folder, subset, "--edit-point", "last", "--pairs", 12, "--pooling", "word")
     assert result.exit_code == 0, result.output
     assert "not written (give -o): last 1,0 of" in result.stdout
-    assert "the model has no pooled vector: its levels start at last" in result.stdout
+    assert "the model has no pooled vector: the first level is last" in result.stdout
 
 
 def test_what_is_wrong_is_said_before_the_work(tmp_path, subset):
@@ -94,7 +94,16 @@ def test_what_is_wrong_is_said_before_the_work(tmp_path, subset):
 
 def test_options_are_named_as_in_python():
     command = typer.main.get_command(app).commands["project"]
-    shared = {"model", "output", "batch_size", "device", "dtype", "allow_pickle", "revision"}
+    shared = {
+        "model",
+        "output",
+        "quiet",
+        "batch_size",
+        "device",
+        "dtype",
+        "allow_pickle",
+        "revision",
+    }
     names = {option.name for option in command.params} - shared
     python = set(inspect.signature(project).parameters)
     # `lexicon` is what `pairs` are made of, with the options of `paired`.

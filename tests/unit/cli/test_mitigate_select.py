@@ -14,9 +14,9 @@ from levelhead.cli.mitigate.select_edit import select_edit_command as verb
 from levelhead.cli.shared.exit_codes import INCONCLUSIVE, ExitWithCode
 from levelhead.core.errors import LevelheadError
 from levelhead.mitigate.selection import select_edit as python
+from levelhead.mitigate.selection.candidate_evaluation import UtilityLimit
 from levelhead.mitigate.selection.candidates import CandidateGrid
 from levelhead.mitigate.selection.selection_report import NOT_SHOWN_BY_SELECTION, SelectionReport
-from levelhead.mitigate.selection.trial import UtilityLimit
 from levelhead.mitigate.selection.user_task import TaskFiles
 from levelhead.models.edits.files import InvalidEditFileError, load_edits
 from levelhead.models.loading.load import load
@@ -48,7 +48,7 @@ def invoke(lean, given, *args):
 
 def test_an_edit_is_written_with_its_reasons(tmp_path, given):
     out = tmp_path / "edit"
-    result = invoke(0.5, given, "-o", out, "--why", tmp_path / "all.json")
+    result = invoke(0.5, given, "-o", out, "--report", tmp_path / "all.json")
     assert result.exit_code == 0, result.output
     report = SelectionReport.from_json((out / "why.json").read_bytes())
     assert report.is_recommended
@@ -62,7 +62,7 @@ def test_an_edit_is_written_with_its_reasons(tmp_path, given):
         assert item in page
     for candidate in report.candidates:
         assert f"| {candidate.name} | {candidate.description} |" in page
-    assert "| candidate | what | gain | lower bound | loss | why not |" in page
+    assert "| candidate | description | gain | lower bound | loss | rejected because |" in page
     assert report.reason in result.stdout
     assert f"on test: {report.on_test.gain}; {report.on_test.loss}" in result.stdout
     assert "... " in result.stdout
@@ -74,7 +74,7 @@ def test_an_edit_is_written_with_its_reasons(tmp_path, given):
 
 def test_no_edit_is_exit_2_and_nothing_is_written_as_one(tmp_path, given):
     out = tmp_path / "edit"
-    result = invoke(0.0, given, "-o", out, "--why", tmp_path / "why.json", "--json")
+    result = invoke(0.0, given, "-o", out, "--report", tmp_path / "why.json", "--json")
     assert isinstance(result.exception, ExitWithCode)
     assert result.exception.code == INCONCLUSIVE
     assert not out.exists()
@@ -95,7 +95,7 @@ def test_what_is_wrong_is_said(given):
     assert result.exit_code == 2  # typer's own; main() makes it 3
     assert "--groups names two groups" in result.output
     result = invoke(0.0, given, "--bias-measure", "fair")
-    assert "there is no gain named 'fair'" in str(result.exception)
+    assert "there is no bias measure named 'fair'" in str(result.exception)
     result = invoke(0.0, given, "--head-ranking", "luck")
     assert "there is no way to rank heads named 'luck'" in str(result.exception)
 
@@ -113,7 +113,7 @@ def test_the_names_are_those_of_python():
     theirs = set(python_defaults) - {"worse", "sizes"}  # of other measures than these files'
     assert theirs - subset == {"lm", "inference", "context"}
     assert subset - theirs == {
-        *("model", "output", "why", "json", "details", "seed", "resamples", "level"),
+        *("model", "output", "report", "json", "details", "quiet", "seed", "resamples", "level"),
         *("store", "threads"),
         *("batch_size", "revision", "device", "dtype", "allow_pickle"),
     }

@@ -19,7 +19,7 @@ from levelhead.core.results import Estimate, Interval
 from levelhead.core.run_context import Inference
 from levelhead.data.counterfactuals.contrast_pairs import contrast_pairs
 from levelhead.data.counterfactuals.held_out import held_out_pairs
-from levelhead.mitigate.evaluation import single_edit_gain
+from levelhead.mitigate.evaluation import bias_reduction
 from levelhead.mitigate.probing import concept_removal
 from levelhead.models.edits.base import Projection
 from levelhead.models.edits.files import load_edits, save_edits
@@ -81,7 +81,7 @@ def test_the_numbers_are_those_of_python(given):
     assert "33 pairs of texts" not in result.stdout
     assert "30 pairs of texts, 10 words with their counterfactuals" in result.stdout
     assert "left out: 1 (a word of it was used for the edit)" in result.stdout
-    assert "3 pairs cannot be read by the model" in result.stdout
+    assert "3 pairs dropped: the model cannot read them" in result.stdout
     lm = load(zoo.folder("bert", "BertForPreTraining"))
     edit = load(zoo.folder("bert", "BertForPreTraining"), edit=str(given / "edit")).edits
     pairs = held_out_pairs(str(given / "own.toml"), fitted_on=["that", "in"]).pairs
@@ -119,7 +119,9 @@ def test_a_measure_is_measured_and_sentences_can_be_asked(given, monkeypatch):
     gain = Estimate(name="gain of crows", value=0.2, interval=interval, n=7)
     queries = []
     monkeypatch.setattr(
-        single_edit_gain, "bias_reduction", lambda *args, **options: queries.append(args) or gain
+        bias_reduction,
+        "estimate_bias_reduction",
+        lambda *args, **options: queries.append(args) or gain,
     )
     out = given / "found.json"
     result = invoke(
@@ -170,7 +172,7 @@ def test_what_was_used_must_be_said(given):
 
 def test_options_are_named_as_in_python():
     command = typer.main.get_command(app).commands["probe"]
-    shared = {"model", "output", "json", "batch_size", "device", "dtype", "allow_pickle"}
+    shared = {"model", "output", "json", "quiet", "batch_size", "device", "dtype", "allow_pickle"}
     names = {option.name for option in command.params} - shared - {"revision"}
     python = set(inspect.signature(concept_removal.concept_removal).parameters) - {"probes"}
     python |= {field.name for field in fields(concept_removal.ProbeConfig)}

@@ -49,7 +49,7 @@ def test_an_empty_table_says_so():
 def test_a_missing_extra_says_how_to_install_it():
     error = MissingExtraError("the report", "report")
     assert error.problem == "the report needs packages that are not installed"
-    assert error.hint == "pip install 'levelhead[report]'"
+    assert error.hint == "pip install 'levelhead[report]', or pip install '.[report]' in a clone"
 
 
 @pytest.mark.parametrize(

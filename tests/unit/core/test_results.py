@@ -1,3 +1,4 @@
+import json
 import pickle
 
 import pytest
@@ -9,10 +10,12 @@ from levelhead.core.canonical_json import content_hash
 from levelhead.core.results import (
     DroppedItem,
     Interval,
+    ItemDetail,
     ItemValue,
     Measurement,
     Provenance,
     PValue,
+    QueryDetail,
 )
 from levelhead.core.versions import installed_versions
 
@@ -70,6 +73,30 @@ def test_the_order_of_arrival_does_not_show():
         measurement(per_item_values=rows).to_json()
         == measurement(per_item_values=rows[::-1]).to_json()
     )
+
+
+def test_content_of_items_is_stored_and_belongs_to_used_items():
+    details = (
+        ItemDetail("b", "", (QueryDetail("B \U0001f600 </script>", (("she", 0.25), ("he", 0.5))),)),
+        ItemDetail("a", "female", ()),
+    )
+    result = measurement(item_details=details)
+    assert [detail.item for detail in result.item_details] == ["a", "b"]
+    assert Measurement.from_json(result.to_json()) == result
+    assert result.without_items() == measurement()
+    assert measurement().without_items().to_json() == measurement().to_json()
+    for bad in (details[:1] * 2, (ItemDetail("c", "", ()),), (ItemDetail("unknown", "", ()),)):
+        with pytest.raises(ValidationError, match="content of items without a value"):
+            measurement(item_details=bad)
+    nan = QueryDetail("text", (("she", float("nan")),))
+    with pytest.raises(ValidationError, match="finite"):
+        measurement(item_details=(ItemDetail("a", "", (nan,)),))
+
+
+def test_results_of_earlier_versions_are_read():
+    stored = json.loads(measurement().to_json())
+    del stored["item_details"]
+    assert Measurement.from_json(json.dumps(stored)) == measurement()
 
 
 def test_provenance_holds_versions_and_no_clock():

@@ -160,12 +160,12 @@ def test_the_command_line(served, tmp_path, monkeypatch):
     monkeypatch.delenv("LEVELHEAD_DATA", raising=False)
     listed = levelhead("data", "list")
     assert listed.returncode == 0
-    assert listed.stdout.count("Cannot show:") == len(datasets())
+    assert listed.stdout.count("Limitations:") == len(datasets())
     assert "stereoset-swapped  [download]" in listed.stdout
     gone = levelhead("data", "path", "snli", "--part", "test")
     assert gone.returncode == 3
     assert "put a copy at" in gone.stderr
-    assert levelhead("data", "lexicon", "list").stdout.count("Cannot show:") == 4
+    assert levelhead("data", "lexicon", "list").stdout.count("Limitations:") == 4
     assert levelhead("data", "lexicon", "check", "gender-en").returncode == 0
 
 

@@ -31,6 +31,8 @@ def test_quotes_swallow_nothing(tmp_path):
     ("name", "full", "output"),
     [
         ("a.csv", "said\nYes\n", "no column of a.csv named 'text'"),
+        ("a.csv", "text;y\nYes, she did;1\n", "a.csv are separated by semicolons"),
+        ("a.csv", '"text";"y"\n"Yes";"1"\n', "a.csv are separated by semicolons"),
         ("a.csv", "text,y\nYes\n", "row 1 of a.csv has more or fewer fields"),
         ("a.csv", "text,y\nYes,1\n  ,0\n", "row 2 of a.csv has no text"),
         ("a.csv", "text,y\nYes,\n", "row 1 of a.csv has no text or label"),

@@ -7,13 +7,13 @@ from metric_cases import INFERENCE, made, model
 
 from levelhead.core.errors import LevelheadError
 from levelhead.locate.compare_maps import NOISE_NOTE, MapComparison, compare_maps
-from levelhead.locate.effects import AblationEffects
 from levelhead.locate.head_map import UndeterminedSignError
 from levelhead.locate.score_heads import locate
 from levelhead.models.edits.base import HeadScale
 from levelhead.models.loading.load import load
 from levelhead.models.sites import Site
 from levelhead.stats.designs import grouped_design
+from levelhead.stats.paired_effects import PairedEffects
 
 RULER = made("crows_margin")
 LM = model("crows_margin")
@@ -32,7 +32,7 @@ CHILD = mapped(LM.edited(HeadScale([Site("head_out", 0, 0)], 2)))
 def effects(values, seed):
     subset = np.array(values)
     noise = 0.5 * np.random.default_rng(seed).normal(size=(199, len(subset)))
-    return AblationEffects(
+    return PairedEffects(
         subset, subset + noise, np.zeros(199), grouped_design(12, name="pairs"), 0.9
     )
 

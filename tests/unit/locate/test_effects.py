@@ -10,11 +10,12 @@ from scipy import stats
 
 from levelhead.core.errors import NotMeasurableError
 from levelhead.core.frozen import FrozenDict
-from levelhead.locate.effects import AblationEffects, estimate_effects, estimate_rank_agreement
+from levelhead.locate.effects import estimate_effects, estimate_rank_agreement
 from levelhead.measures.items import MeasureItem
 from levelhead.measures.responses import Responses
 from levelhead.stats import paired
 from levelhead.stats.designs import crossed_design, grouped_design, single_factor_design
+from levelhead.stats.paired_effects import PairedEffects
 
 SIZES = {"X": 5, "Y": 6, "A": 3, "B": 2}
 WIDTH = 4
@@ -158,7 +159,7 @@ def test_the_family_wise_error_holds_with_few_units(units):
     for _ in range(families):
         noise = rng.normal(size=(units, 30)) + rng.normal(size=(units, 1)) / 2
         times = rng.multinomial(units, [1 / units] * units, size=199)
-        ablation_effects = AblationEffects(
+        ablation_effects = PairedEffects(
             noise.mean(0),
             times @ noise / units,
             np.zeros(199),
@@ -181,7 +182,7 @@ def test_a_p_below_the_level_is_an_interval_without_0():
     noise = rng.normal(size=(12, 40)) + np.linspace(0, 1.5, 40)
     times = rng.multinomial(12, [1 / 12] * 12, size=1999)
     design = grouped_design(12, name="pairs")
-    ablation_effects = AblationEffects(
+    ablation_effects = PairedEffects(
         noise.mean(0), times @ noise / 12, np.zeros(1999), design, 0.95
     )
     output = ablation_effects.to_estimates([str(i) for i in range(40)])
@@ -243,7 +244,7 @@ def test_rank_agreement_is_spearmans_on_fishers_scale():
     rng = np.random.default_rng(1)
     values = np.array([0.1, 0.5, -0.3, 0.9, 0.2])
     draws = values + 0.2 * rng.normal(size=(199, 5))
-    ablation_effects = AblationEffects(
+    ablation_effects = PairedEffects(
         values, draws, np.zeros(199), grouped_design(10, 12, name="words"), 0.9
     )
     scores = [1.0, 2.0, -1.0, 1.5, 0.5]
@@ -265,7 +266,7 @@ def test_rank_agreement_is_spearmans_on_fishers_scale():
 def test_too_few_or_equal_scores_agree_with_nothing():
     subset = find_result()
     assert estimate_rank_agreement([1.0, 1.0, 1.0, 1.0], subset) is None
-    short = AblationEffects(
+    short = PairedEffects(
         subset.values[:2], subset.resamples[:, :2], subset.base, subset.design, subset.level
     )
     assert estimate_rank_agreement([1.0, 2.0], short) is None

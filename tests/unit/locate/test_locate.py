@@ -72,6 +72,7 @@ def test_the_gradient_ranks_on_one_half_and_ablation_judges_on_the_other(split, 
         rho = stats.spearmanr(scores.flatten(), confirm).statistic
         assert subset.replication.value == pytest.approx(rho)
     assert subset.measurement.value == pytest.approx(float(measure.reduce(result)))
+    assert subset.measurement.item_details == ()
     for head in subset.heads:
         assert head.interval.low < head.effect < head.interval.high
         assert head.p.family == 12

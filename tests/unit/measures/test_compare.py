@@ -25,6 +25,8 @@ def test_a_difference_is_that_of_the_values_paired(name):
     assert result.difference.value == pytest.approx(result.second.value - result.first.value)
     assert result.difference.n == result.first.n == result.second.n
     assert Comparison.from_json(result.to_json()) == result
+    # The texts of the items are in the measurement of the single model, once.
+    assert result.first.item_details == result.second.item_details == ()
 
 
 def test_pairing_narrows_the_interval():
@@ -39,6 +41,14 @@ def test_the_same_model_twice_is_no_comparison():
     lm = model("crows")
     with pytest.raises(LevelheadError, match="the two models are the same"):
         run_measures(lm, [made("crows")], against=lm)
+
+
+def test_a_run_of_two_models_shows_the_items_of_the_first_argument():
+    lm = model("crows")
+    run = run_measures(lm.edited(MASK), [made("crows")], against=lm, inference=INFERENCE)
+    (result,) = run.measurements
+    assert len(result.item_details) == result.n
+    assert run.comparisons[0].second == result.without_items()
 
 
 def test_other_options_are_not_compared():

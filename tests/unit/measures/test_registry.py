@@ -1,6 +1,9 @@
-import pytest
+from typing import ClassVar
 
-from levelhead.core.errors import LevelheadError
+import pytest
+from simulated import Plain
+
+from levelhead.core.errors import LevelheadError, UnknownNameError
 from levelhead.measures.registry import (
     MEASURES,
     make_measure,
@@ -29,6 +32,17 @@ def test_every_row_makes_its_measure(name):
         assert [aspect.name for aspect in made.formulas] == [
             aspect.name for aspect in make_measure(name).formulas
         ]
+
+
+def test_a_metric_without_a_formula_is_an_error_and_no_other_metric_takes_its_place():
+    class Mismatched(Plain):
+        metrics: ClassVar = {"mean": "the mean"}
+
+    assert Plain().name == "plain"
+    assert Mismatched(called="mean").name == "mean"
+    with pytest.raises(UnknownNameError, match="no metric named 'mean'") as error:
+        Mismatched(called="plain").primary_metric  # noqa: B018
+    assert error.value.hint == "known: plain"
 
 
 @pytest.mark.parametrize("metric", sorted(set(metric_texts()) - set(MEASURES)))

@@ -21,7 +21,7 @@ from levelhead.measures.registry import make_measure, utility_measures
 from levelhead.measures.responses import Responses
 from levelhead.measures.run import add_skills, run_measures
 from levelhead.measures.skills import word_order
-from levelhead.measures.skills.skills import (
+from levelhead.measures.skills.checks import (
     check_skill,
     make_group_separation_check,
     make_label_check,

@@ -5,7 +5,6 @@ import pytest
 import torch
 
 from levelhead.core.errors import NotMeasurableError
-from levelhead.locate.effects import resample_statistics
 from levelhead.measures.metric import flip_signs
 from levelhead.measures.reductions import (
     absolute_value,
@@ -21,6 +20,7 @@ from levelhead.measures.reductions import (
 )
 from levelhead.measures.utility.perplexity import perplexity
 from levelhead.stats.designs import Resample, clustered_design, count_items, grouped_design
+from levelhead.stats.paired import resample_statistics
 from levelhead.stats.permutation import sign_flip
 
 TOP = make_top_mean(0.1, "round")

@@ -162,7 +162,8 @@ def test_leace_without_its_package_says_what_to_install(monkeypatch):
     with pytest.raises(MissingExtraError) as error:
         leace_factors(torch.eye(4, dtype=torch.float64), torch.tensor([0, 1, 0, 1]))
     assert str(error.value) == (
-        "LEACE needs packages that are not installed\n  hint: pip install 'levelhead[leace]'"
+        "LEACE needs packages that are not installed\n  hint: pip install 'levelhead[leace]', "
+        "or pip install '.[leace]' in a clone"
     )
 
 

@@ -11,7 +11,7 @@ from levelhead.core.run_context import Inference
 from levelhead.data.counterfactuals.contrast_pairs import ContrastPair
 from levelhead.mitigate.probing import probes
 from levelhead.mitigate.probing.concept_removal import (
-    BiasReduction,
+    BiasReductionEvidence,
     ProbeConfig,
     RemovalReport,
     SiteRemoval,
@@ -248,7 +248,7 @@ def test_vectors_are_those_of_the_edited_model():
         [edit(SENT)],
         (*pairs, strange),
         fitted_on=["mother"],
-        bias_reduction=BiasReduction(True),
+        bias_reduction=BiasReductionEvidence(True),
         probes=ProbeConfig(label_permutations=9),
         inference=Inference(resamples=99, level=0.9),
         on_step=lambda *single: steps.append(single),

@@ -10,13 +10,13 @@ from levelhead.core.errors import LevelheadError, UnknownNameError
 from levelhead.mitigate.projection.config_grid import (
     EDIT_POINTS,
     ProjectionConfig,
-    ProjectionStep,
+    ProjectionRule,
     projection_grid,
 )
 
 HARD, SOFT = (
-    ProjectionStep(weighted=False, n_components=1),
-    ProjectionStep(weighted=True, n_components=2),
+    ProjectionRule(weighted=False, n_components=1),
+    ProjectionRule(weighted=True, n_components=2),
 )
 
 

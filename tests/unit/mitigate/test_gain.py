@@ -60,9 +60,9 @@ def test_a_smaller_value_is_a_gain_if_asked_for():
 
 
 def test_what_has_no_parity_is_refused():
-    with pytest.raises(LevelheadError, match="cost is a price: it has no parity"):
+    with pytest.raises(LevelheadError, match="cost is a utility: it has no parity"):
         bias_aggregate(Plain("cost", parity=None, role="utility", worse="lower").primary_metric)
-    permuted = replace(Plain(parity=None).primary_metric, null="deal")
+    permuted = replace(Plain(parity=None).primary_metric, null="permute_units")
     with pytest.raises(LevelheadError, match="plain is the mean of a null"):
         bias_aggregate(permuted)
 

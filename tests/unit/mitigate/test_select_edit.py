@@ -13,7 +13,8 @@ from levelhead.measures.classification.controlled_difference import ControlledDi
 from levelhead.measures.classification.counterfactual import Counterfactual
 from levelhead.measures.utility.accuracy import Accuracy
 from levelhead.mitigate.evaluation.sweep import read_variant_responses
-from levelhead.mitigate.selection import trial
+from levelhead.mitigate.selection import candidate_evaluation
+from levelhead.mitigate.selection.candidate_evaluation import UtilityLimit
 from levelhead.mitigate.selection.candidates import CandidateGrid
 from levelhead.mitigate.selection.select_edit import (
     forbid_dev_test_overlap,
@@ -21,7 +22,6 @@ from levelhead.mitigate.selection.select_edit import (
     select_edit_for_task,
 )
 from levelhead.mitigate.selection.selection_report import NOT_SHOWN_BY_SELECTION, SelectionReport
-from levelhead.mitigate.selection.trial import UtilityLimit
 from levelhead.mitigate.selection.user_task import BiasUtilityTask, TaskFiles, pairs_from_task
 
 INFERENCE = Inference(resamples=199, permutations=199)
@@ -120,7 +120,7 @@ def test_without_a_lean_nothing_is_recommended_and_test_is_not_asked(monkeypatch
         queries.append(measure)
         return read_variant_responses(lm, measure, *args, **options)
 
-    monkeypatch.setattr(trial, "read_variant_responses", listening)
+    monkeypatch.setattr(candidate_evaluation, "read_variant_responses", listening)
     output, edits = tuned.__wrapped__(0.0)
     assert queries == [task().bias, task().utility]
     assert not output.is_recommended
@@ -140,7 +140,7 @@ def test_test_is_asked_of_the_chosen_one_alone_and_the_same_seed_gives_the_same_
         queries.append((measure, list(edits)))
         return read_variant_responses(lm, measure, edits, **options)
 
-    monkeypatch.setattr(trial, "read_variant_responses", listening)
+    monkeypatch.setattr(candidate_evaluation, "read_variant_responses", listening)
     again = tuned.__wrapped__(LEANING)[0]
     assert queries[2:] == [(task().bias_test, ["sent 1"]), (task().utility_test, ["sent 1"])]
     assert again.to_json() == tuned(LEANING)[0].to_json()
@@ -238,8 +238,8 @@ def test_units_that_are_in_both_are_told():
 @pytest.mark.parametrize(
     ("options", "responses"),
     [
-        ({"min_utility_kept": 0}, "0 of the price is to be kept"),
-        ({"min_utility_kept": 1.2}, "1.2 of the price is to be kept"),
+        ({"min_utility_kept": 0}, "0 of the utility is to be kept"),
+        ({"min_utility_kept": 1.2}, "1.2 of the utility is to be kept"),
         ({"max_utility_loss": -1.0}, "a loss of at most -1.0"),
     ],
 )
@@ -257,7 +257,7 @@ def test_a_level_that_shows_little_is_refused():
 
 def test_a_price_is_no_gain():
     subset = task()._replace(bias=Accuracy(texts("dev")), bias_test=Accuracy(texts("test")))
-    with pytest.raises(LevelheadError, match="accuracy_likelihood is a price"):
+    with pytest.raises(LevelheadError, match="accuracy_likelihood is a utility"):
         select_edit_for_task(
             classifier(0.0),
             subset,

@@ -134,14 +134,14 @@ def test_what_was_seen_is_not_reported():
         select_on_dev(dev, dev, inference=INFERENCE)
     with pytest.raises(LevelheadError, match="chosen by plain and reported by pppl"):
         select_on_dev(dev, price, inference=INFERENCE)
-    with pytest.raises(LevelheadError, match="a limit without a price"):
+    with pytest.raises(LevelheadError, match="a limit without a utility cost"):
         select_on_dev(dev, test, max_utility_loss=1.0, inference=INFERENCE)
     with pytest.raises(NotMeasurableError, match="there is no setting to choose from"):
         best_variant(VariantResponses(dev.measure, dev.base, {}))
     fewer = VariantResponses(PRICE, price.base, {"s0": price.variants["s0"]})
-    with pytest.raises(UnknownNameError, match="no setting with a price named 's1'"):
+    with pytest.raises(UnknownNameError, match="no setting with a utility cost named 's1'"):
         best_variant(dev, utility=fewer)
-    with pytest.raises(LevelheadError, match="the price of 's3' was not read"):
+    with pytest.raises(LevelheadError, match="the utility cost of 's3' was not read"):
         select_on_dev(dev, test, utility=price, utility_test=fewer, inference=INFERENCE)
 
 

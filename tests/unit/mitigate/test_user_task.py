@@ -102,7 +102,7 @@ def test_what_is_no_task_is_refused(tmp_path):
         load_user_task(TaskFiles(dev, str(tmp_path / "." / "dev.csv")))
     with pytest.raises(UnknownNameError, match="there is no gain named 'fairnes'"):
         TaskFiles(dev, test, bias_measure="fairnes")
-    with pytest.raises(UnknownNameError, match="there is no price named 'f1'"):
+    with pytest.raises(UnknownNameError, match="there is no utility measure named 'f1'"):
         TaskFiles(dev, test, utility_measure="f1")
     task = load_user_task(TaskFiles(dev, test, label="what"))
     with pytest.raises(UnknownNameError, match=r"column of dev\.csv named 'what'"):

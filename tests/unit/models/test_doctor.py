@@ -93,8 +93,8 @@ def a_dead_site(lm, monkeypatch):
         )
 
     monkeypatch.setattr(forward.ForwardPass, "process_activation", act)
-    # The baking check edits that place too, by design; it must not be what sees this.
-    monkeypatch.setattr(doctor, "CHECKS", {k: v for k, v in CHECKS.items() if k != "baking"})
+    # The merging check edits that place too, by design; it must not be what sees this.
+    monkeypatch.setattr(doctor, "CHECKS", {k: v for k, v in CHECKS.items() if k != "merging"})
 
 
 def moved_weights(lm, monkeypatch):
@@ -108,11 +108,11 @@ def moved_weights(lm, monkeypatch):
 
 
 SABOTAGE = {
-    "own scores": another_softcap,
+    "scores": another_softcap,
     "masking": ignored_masks,
     "gradient": half_a_gradient,
     "attention": another_scale,
-    "baking": half_a_fold,
+    "merging": half_a_fold,
     "resuming": a_stale_prefix,
     "batches": rows_that_see_each_other,
     "sites": a_dead_site,
@@ -215,7 +215,7 @@ def test_a_head_that_was_baked_away_is_no_fault(lm):
 def test_odd_families_are_healthy_too(family, name):
     result = lines(load(zoo.folder(family, name)))
     assert all(finding.holds is not False for finding in result.values()), result
-    assert result["own scores"].holds is (None if name == "RobertaModel" else True)
+    assert result["scores"].holds is (None if name == "RobertaModel" else True)
 
 
 def test_half_precision_is_not_judged_by_differences(lm):

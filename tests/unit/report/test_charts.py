@@ -13,6 +13,7 @@ from maps import (
     example_of,
     head_map,
     masked_lines,
+    measurement,
     repeated_splits,
     targeted,
 )
@@ -31,9 +32,19 @@ from sweeps import (
 )
 
 from levelhead.core.errors import LevelheadError
+from levelhead.measures.compare import Comparison
+from levelhead.report.charts.forest import forest_chart
 from levelhead.report.charts.registry import CHARTS, MAPS, chart, save
 
 RESULTS = [
+    measurement(),
+    Comparison(
+        measure="seat",
+        first=measurement(1.0),
+        second=measurement(0.5),
+        difference=estimate("difference of seat", -0.5, p=0.01),
+        verdict="nearer to parity",
+    ),
     head_map(3, 4),
     comparison(3, 4, 2),
     control(),
@@ -145,9 +156,28 @@ def test_what_has_no_chart():
         chart(estimate("x", 1.0))
     assert str(error.value) == (
         "there is no chart of a Estimate\n  hint: results with a chart: AttentionExample, "
-        "ClaimTests, CounterStereotypeResult, DevSelection, DownstreamReport, "
+        "ClaimTests, Comparison, CounterStereotypeResult, DevSelection, DownstreamReport, "
         "GlueMaskingResult, HeadMap, KnowledgeResult, MapComparison, MapDescription, "
-        "MaskingCurves, MaskingReport, "
+        "MaskingCurves, MaskingReport, Measurement, "
         "PairBudgetCurve, ParetoFront, PlaceboReport, RandomHeadControl, RemovalReport, "
         "SelectionReport, SplitStability, SubspaceStabilityReport, SweepReport"
     )
+
+
+def test_values_of_one_unit_have_one_axis():
+    """Of two models on two axes the smaller value may stand further right."""
+    rows = [("a", estimate("a", 1.0, p=0.5)), ("b", estimate("b", -2.0))]
+
+    def domains(**options):
+        spec = forest_chart(rows, title="two", **options).to_dict()
+        found = [
+            encoding["scale"]["domain"]
+            for part in parts(spec)
+            for encoding in (part.get("x", {}),)
+            if isinstance(encoding, dict) and "scale" in encoding
+        ]
+        return {tuple(domain) for domain in found}
+
+    ((low, high),) = domains(share_axis=True)
+    assert low < -2.1 < 1.1 < high
+    assert len(domains()) == 2

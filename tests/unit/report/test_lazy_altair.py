@@ -18,7 +18,7 @@ def test_without_altair_the_mend_is_said(monkeypatch):
         chart(head_map(2, 2))
     assert str(error.value) == (
         "drawing charts needs packages that are not installed\n"
-        "  hint: pip install 'levelhead[report]'"
+        "  hint: pip install 'levelhead[report]', or pip install '.[report]' in a clone"
     )
 
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from levelhead.report import tables
-from levelhead.study.row import TableRow
+from levelhead.study.table_row import TableRow
 
 
 def test_parquet_holds_what_csv_holds():

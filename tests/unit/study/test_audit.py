@@ -210,6 +210,20 @@ def test_a_second_model_is_paired_and_an_edit_is_probed(bert, tiny):
     }
 
 
+def test_confidential_texts_are_a_choice_of_the_plan(bert, tiny, tmp_path):
+    core = plan_core(bert, sources(), budget=None, record_items=False)
+    assert not core.study_config.record_items
+    full = extend_audit(core, bert, seconds_left=None)
+    assert not full.study_config.record_items
+    assert planned(bert, left=None).study_config.record_items
+    # An audit that records no texts is not resumed as one that does, nor the reverse.
+    save_audit(core, tmp_path / "audit")
+    default = compute_request_hash(bert, sources(), Inference(), 1)
+    assert default != core.request_hash
+    with pytest.raises(LevelheadError, match="another audit"):
+        load_matching_audit(tmp_path / "audit", default)
+
+
 def test_a_plan_is_kept_and_found_again(bert, tiny, tmp_path):
     folder = tmp_path / "audit"
     result = planned(bert, left=60.0)

@@ -147,9 +147,7 @@ def test_a_base_without_a_pooled_vector_is_refused_before_anything_is_trained(
     tiny, tmp_path, monkeypatch
 ):
     monkeypatch.setattr(StudySession, "model", lambda self, name: headless("strength"))
-    with pytest.raises(
-        LevelheadError, match=r"tiny, which \[downstream.nli\] compares classifiers with"
-    ):
+    with pytest.raises(LevelheadError, match=r"tiny, which \[downstream.nli\] compares"):
         list(make_steps(StudySession(plan(), tmp_path)))
 
 

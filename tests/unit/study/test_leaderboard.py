@@ -17,7 +17,12 @@ from levelhead.core.results import Interval, Skill
 from levelhead.core.run_context import Inference
 from levelhead.engine.executors.processes import LocalProcesses
 from levelhead.study.leaderboard import read_models, run_leaderboard
-from levelhead.study.ranks import Leaderboard, ModelEntry, leaderboard_to_csv, sort_entries
+from levelhead.study.leaderboard_ranks import (
+    Leaderboard,
+    ModelEntry,
+    leaderboard_to_csv,
+    sort_entries,
+)
 
 FEW = Inference(resamples=99, permutations=99)
 
@@ -52,6 +57,7 @@ def test_what_fails_with_one_model_is_told_and_the_others_go_on(queries, board):
     last = result.entries[-1]
     assert last.model == none
     assert "config.json" in last.missing[measure]
+    assert not any(entry.measurements[measure].item_details for entry in result.entries[:-1])
     assert costs[none].model_bytes == 0
     assert all(costs[name].model_bytes > 0 and costs[name].stored_bytes > 0 for name in models)
 
@@ -188,7 +194,7 @@ def test_the_command_line(queries, board, tmp_path, monkeypatch):
     assert isinstance(completed.exception, ExitWithCode), completed.output
     assert completed.exception.code == INCONCLUSIVE
     assert "rank" in completed.stdout
-    assert f"{none}: no {measure}" in completed.stdout.replace("\n", "")
+    assert f"{none}: {measure} not measured" in completed.stdout.replace("\n", "")
     assert "[4/4]" in completed.stderr
     completed = levelhead(
         "leaderboard", models[0], models[0], "-m", measure, "-o", str(tmp_path / "no")

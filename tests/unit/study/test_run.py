@@ -1,6 +1,7 @@
 """A study runs, is resumed, and ends with the same bytes."""
 
 import csv
+import shutil
 import signal
 
 import pytest
@@ -11,7 +12,7 @@ from command import SERVER, levelhead, script
 
 from levelhead.core.calibration import DAGGER
 from levelhead.core.errors import LevelheadError
-from levelhead.core.results import StepFailure
+from levelhead.core.results import Measurement, StepFailure
 from levelhead.core.run_context import RunContext
 from levelhead.engine.executors.processes import LocalProcesses
 from levelhead.engine.locks import FolderInUseError, exclusive_lock
@@ -190,6 +191,24 @@ def test_threads_are_those_of_the_study(small, tmp_path):
     plan, _, _ = small
     with pytest.raises(LevelheadError, match="3 threads, and the study says 1"):
         run_study(read_study_config(plan), tmp_path / "run", context=RunContext(threads=3))
+
+
+def test_a_study_of_confidential_texts_records_none(small, tmp_path):
+    """The responses are stored, so that only the measurement is computed again."""
+    plan, folder, results = small
+    shutil.copytree(folder, tmp_path / "run")
+    with pytest.raises(LevelheadError, match="the study records the texts of items"):
+        run_study(read_study_config(plan), tmp_path / "run", context=RunContext(record_items=False))
+    config = read_study_config(plan).model_copy(update={"record_items": False})
+    cells = {
+        name: result
+        for name, result in run_study(config, tmp_path / "run").items()
+        if isinstance(result, Measurement)
+    }
+    assert cells
+    for name, result in cells.items():
+        assert results[name].item_details
+        assert result == results[name].without_items()
 
 
 def test_two_runs_in_one_folder_are_refused(small):

@@ -17,10 +17,10 @@ from levelhead.replication.dawkins2024.downstream import DownstreamReport
 from levelhead.replication.dawkins2024.pair_budget import SubspaceStabilityReport
 from levelhead.replication.yang2025.glue_masking import GlueMaskingResult
 from levelhead.replication.yang2025.masking_curves import MaskingCurves
-from levelhead.study.row import interval_over
 from levelhead.study.steps.kinds import STEP_KINDS
-from levelhead.study.steps.made_models import TrainedClassifier
+from levelhead.study.steps.trained_models import TrainedClassifier
 from levelhead.study.table import group_by_interval, result_to_rows, to_csv
+from levelhead.study.table_row import RowCells, TableRow, interval_over
 
 OF_NO_RULER = {
     *(
@@ -38,10 +38,14 @@ PARTS_SAY = {Measurement, Comparison, MapComparison, MaskingReport, MaskingCurve
 
 
 def test_every_other_result_says_what_it_is_measured_by():
-    every = {result for kind in STEP_KINDS for result in kind.definition.rows}
+    every = {result for kind in STEP_KINDS for result in kind.definition.table_rows}
     silent = {kind for kind in every if not hasattr(kind, "measured_by")}
     silent -= {kind for kind in silent if "measured_by" in kind.model_fields}
     assert silent == OF_NO_RULER | PARTS_SAY
+
+
+def test_cells_are_the_fields_of_a_row():
+    assert list(RowCells.__annotations__) == list(TableRow.model_fields)
 
 
 def test_maps_of_models_with_other_heads_have_no_count_of_the_same_heads():

@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any, final
 
 import torch
 
-from levelhead.calibrate.measures import PlantedMeasures
 from levelhead.calibrate.organisms import altered
 from levelhead.calibrate.organisms.language import Language, Variant, VocabularySize
+from levelhead.calibrate.planted_measures import PlantedMeasures
 from levelhead.core.canonical_json import content_hash, to_canonical_json
 from levelhead.core.errors import UnknownNameError
 from levelhead.core.files import file_hash, write_atomic

@@ -10,29 +10,41 @@ import typer
 from levelhead.cli.data.mine import mine_command
 from levelhead.cli.explain.lexicon_test import lexicon_test_command
 from levelhead.cli.shared.exit_codes import FAIL, ExitWithCode
+from levelhead.cli.shared.help_pages import Group, Panel, ResumableCommand, add_command
 from levelhead.core.errors import LevelheadError, UnknownNameError
 
 app = typer.Typer(
+    cls=Group,
     help="List, download and check data sets and lexicons.",
+    epilog="levelhead data list\nlevelhead data get crows-pairs",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
 lexicons = typer.Typer(
-    help="List, check and test lexicons.", no_args_is_help=True, rich_markup_mode=None
+    cls=Group,
+    help="List, check and test lexicons.",
+    epilog="levelhead data lexicon list\nlevelhead data lexicon check words.toml",
+    no_args_is_help=True,
+    rich_markup_mode=None,
 )
-app.add_typer(lexicons, name="lexicon")
-app.command("mine")(mine_command)
-lexicons.command("test")(lexicon_test_command)
 
-Name = Annotated[str, typer.Argument(help="Name of a data set: see `levelhead data list`.")]
-Part = Annotated[str | None, typer.Option(help="One part of the data set; all by default.")]
+Name = Annotated[
+    str, typer.Argument(metavar="NAME", help="Name of a data set: see `levelhead data list`.")
+]
+Part = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME",
+        rich_help_panel=Panel.DATA,
+        help="Part of the data set; all parts by default.",
+    ),
+]
 
 
-@app.command("list")
 def list_datasets_command() -> None:
     """List the data sets, their licences, sizes and limits.
 
-    Also says what each is used for, and whether it is on this machine.
+    Each entry says what the data set is used for, and whether it is on this machine.
     """
     from levelhead.data.catalog.datasets import ChecksumError, DatasetMissingError, datasets
 
@@ -42,17 +54,16 @@ def list_datasets_command() -> None:
                 row.path(part)
             status = "here"
         except DatasetMissingError:
-            status = row.get
+            status = "manual download" if row.get == "own copy" else row.get
         except ChecksumError:
             status = "another file is in its place"
         size = sum(file.bytes for file in row.files)
         count = sum(file.items for file in row.files)
         typer.echo(f"{row.name}  [{status}]  {count:,} items, {size / 1e6:.1f} MB, {row.licence}")
-        for text in (f"{row.about}.", f"Used for: {row.serves}.", f"Cannot show: {row.cannot}"):
+        for text in (f"{row.about}.", f"Used for: {row.serves}.", f"Limitations: {row.cannot}"):
             typer.echo(textwrap.fill(text, 92, initial_indent="    ", subsequent_indent="    "))
 
 
-@app.command("get")
 def get_dataset_command(name: Name, part: Part = None) -> None:
     """Download a data set into the cache and check its hashes.
 
@@ -67,7 +78,6 @@ def get_dataset_command(name: Name, part: Part = None) -> None:
         typer.echo(str(row.ensure_local(part_name)))
 
 
-@app.command("path")
 def dataset_path_command(name: Name, part: Part = None) -> None:
     """Print the path of a data set on this machine.
 
@@ -80,7 +90,6 @@ def dataset_path_command(name: Name, part: Part = None) -> None:
         typer.echo(str(row.path(part_name)))
 
 
-@lexicons.command("list")
 def list_lexicons_command() -> None:
     """List the shipped lexicons: groups, sizes, licence, limits."""
     from levelhead.data.lexicons.lexicon import lexicon, list_shipped_lexicons
@@ -90,21 +99,24 @@ def list_lexicons_command() -> None:
         sizes = ", ".join(f"{group} {len(word_lists.words(group))}" for group in word_lists.groups)
         families = ", ".join(family.name for family in word_lists.families)
         typer.echo(f"{name}  {sizes}; targets: {families}; {word_lists.licence}")
-        text = f"Cannot show: {word_lists.limits}"
+        text = f"Limitations: {word_lists.limits}"
         typer.echo(textwrap.fill(text, 92, initial_indent="    ", subsequent_indent="    "))
 
 
-@lexicons.command("check")
 def check_lexicon_command(
-    file: Annotated[str, typer.Argument(help="Name or TOML file of a lexicon.")],
+    file: Annotated[str, typer.Argument(metavar="LEXICON", help="Name or TOML file of a lexicon.")],
     model: Annotated[
         str | None,
-        typer.Option(help="Also list the words that this model's tokenizer splits or lacks."),
+        typer.Option(
+            metavar="MODEL",
+            rich_help_panel=Panel.MODEL,
+            help="Model whose tokenizer is checked, too: words that it splits or lacks are listed.",
+        ),
     ] = None,
 ) -> None:
     """Check a lexicon for problems.
 
-    Exit 0 if there is none, 1 if there may be some.
+    Exit 0 if no problem is detected, 1 if there may be problems.
     """
     from levelhead.data.lexicons.lexicon import lexicon
     from levelhead.data.lexicons.validate import check_lexicon
@@ -123,18 +135,32 @@ def check_lexicon_command(
         raise ExitWithCode(FAIL)
 
 
-@app.command("lint")
 def lint_command(
-    name: Annotated[str, typer.Argument(help="Name of a data set, or path of the user's file.")],
+    name: Annotated[
+        str, typer.Argument(metavar="NAME", help="Name of a data set, or path of your file.")
+    ],
     part: Part = None,
     reader: Annotated[
-        str | None, typer.Option(help="Format of the user's file: twins, crows, stereoset ...")
+        str | None,
+        typer.Option(
+            "--format",
+            metavar="NAME",
+            rich_help_panel=Panel.DATA,
+            help="Format of your file: twins, crows, stereoset or another reader's name.",
+        ),
     ] = None,
-    rule: Annotated[str | None, typer.Option(help="Show the flags of this rule only.")] = None,
+    rule: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            rich_help_panel=Panel.OUTPUT,
+            help="Rule whose flags are shown; all rules by default.",
+        ),
+    ] = None,
 ) -> None:
     """Flag faulty items of a data set.
 
-    Exit 0 if there is none, 1 if there are some.
+    Exit 0 if no item is flagged, 1 if an item is flagged.
     """
     from collections import Counter
 
@@ -164,3 +190,44 @@ def lint_command(
         typer.echo(f"  {count:>5}  {kind}")
     if flags:
         raise ExitWithCode(FAIL)
+
+
+add_command(app, "list", list_datasets_command, "levelhead data list")
+add_command(
+    app,
+    "get",
+    get_dataset_command,
+    "levelhead data get crows-pairs",
+    "levelhead data get stereoset --part intrasentence",
+)
+add_command(app, "path", dataset_path_command, "levelhead data path crows-pairs")
+add_command(
+    app,
+    "lint",
+    lint_command,
+    "levelhead data lint crows-pairs",
+    "levelhead data lint pairs.jsonl --format twins",
+)
+add_command(
+    app,
+    "mine",
+    mine_command,
+    "levelhead data mine corpus.txt -o pairs",
+    "levelhead data mine 'texts/*.parquet' -o pairs --quota 50 --workers 4",
+    command_class=ResumableCommand,
+)
+add_command(lexicons, "list", list_lexicons_command, "levelhead data lexicon list")
+add_command(
+    lexicons,
+    "check",
+    check_lexicon_command,
+    "levelhead data lexicon check gender-en --model bert-base-uncased",
+)
+add_command(
+    lexicons,
+    "test",
+    lexicon_test_command,
+    "levelhead data lexicon test gender-en bert-base-uncased",
+    "levelhead data lexicon test words.toml bert-base-uncased --heads heads.json",
+)
+app.add_typer(lexicons, name="lexicon")

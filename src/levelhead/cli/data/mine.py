@@ -7,23 +7,31 @@ from typing import Annotated
 import typer
 
 from levelhead.cli.shared.executors import LOCAL, Address, ExecutorName, Workers, make_executor
-from levelhead.cli.shared.options import DryRun
+from levelhead.cli.shared.help_pages import Panel
+from levelhead.cli.shared.options import DryRun, LexiconName, Quiet, RunFolder
 from levelhead.cli.shared.progress import show_progress
 from levelhead.core.run_context import RunContext
 
 
 def mine_command(
     corpus: Annotated[
-        list[str], typer.Argument(help="Files, globs or URLs: .txt, .tsv, .jsonl, .parquet.")
+        list[str],
+        typer.Argument(metavar="PATH", help="Files, globs or URLs: .txt, .tsv, .jsonl, .parquet."),
     ],
-    output: Annotated[
-        str, typer.Option("--output", "-o", help="New folder, or one of a run to resume.")
-    ],
-    lexicon: Annotated[str, typer.Option(help="Name or TOML file of a lexicon.")] = "gender-en",
-    quota: Annotated[int, typer.Option(help="Number of contexts to keep for each word.")] = 100,
+    output: RunFolder,
+    lexicon: LexiconName = "gender-en",
+    quota: Annotated[
+        int,
+        typer.Option(
+            metavar="N",
+            rich_help_panel=Panel.DATA,
+            help="Maximum number of contexts to keep for each word.",
+        ),
+    ] = 100,
     workers: Workers = None,
     executor: ExecutorName = LOCAL,
     address: Address = LOCAL,
+    quiet: Quiet = False,
     dry_run: DryRun = False,
 ) -> None:
     """Mine a corpus for counterfactual pairs and contexts.
@@ -39,7 +47,7 @@ def mine_command(
         typer.echo(f"about {cost.seconds:,.1f} s in one process, by the time of the first piece")
         return
 
-    with show_progress("mining") as on_event:
+    with show_progress("mining", quiet=quiet) as on_event:
         manifest = mine_corpus(
             corpus,
             output,

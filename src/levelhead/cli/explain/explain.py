@@ -8,18 +8,25 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from levelhead.cli.explain.knowledge import knowledge_command
-from levelhead.cli.measure import format_cells
 from levelhead.cli.shared.exit_codes import INCONCLUSIVE, ExitWithCode
+from levelhead.cli.shared.help_pages import CachingCommand, Group, Panel, add_command
+from levelhead.cli.shared.measurement_tables import format_cells
 from levelhead.cli.shared.options import (
     AllowPickle,
     BatchSize,
     Chart,
     Device,
     Dtype,
+    Edit,
+    HeadMapFile,
     Json,
     Level,
     Output,
+    Permutations,
+    Quiet,
     Resamples,
+    Seed,
+    details_option,
 )
 from levelhead.cli.shared.output import write_result
 from levelhead.cli.shared.progress import show_steps
@@ -36,66 +43,80 @@ if TYPE_CHECKING:
     from levelhead.models.sites import Site
 
 app = typer.Typer(
-    help="Explain how heads behave and how knowledge changes answers.",
+    cls=Group,
+    help="Explain how heads behave, and how prompts change answers.",
+    epilog="levelhead explain knowledge bert-base-uncased\n"
+    "levelhead explain counterstereotype heads.json",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
 
 
-@app.callback()
-def _explain() -> None:
-    """Explain how heads behave and how knowledge changes answers."""
-
-
-app.command("knowledge")(knowledge_command)
-
-
-@app.command("counterstereotype")
 def counterstereotype_command(
-    heads: Annotated[str, typer.Argument(help="Head map that `levelhead locate -o` wrote.")],
+    heads: HeadMapFile,
     pair_source: Annotated[
         str,
         typer.Option(
+            metavar="SOURCE",
+            rich_help_panel=Panel.DATA,
             help="Pairs of texts: a data set, a folder of `levelhead data mine`, or a .csv, .tsv "
-            "or .jsonl file with the columns text, twin, attribute, target, group."
+            "or .jsonl file with the columns text, twin, attribute, target, group.",
         ),
     ] = "counter-stereotype",
-    frames: Annotated[
+    lexicon: Annotated[
         str | None,
         typer.Option(
-            help="Name or file of a lexicon whose words are put into frames, instead of "
-            "--pair-source."
+            metavar="NAME",
+            rich_help_panel=Panel.DATA,
+            help="Name or TOML file of a lexicon whose words fill sentence templates, instead of "
+            "--pair-source.",
         ),
     ] = None,
     model: Annotated[
-        str | None, typer.Option(help="Current place of the model; that of the map by default.")
+        str | None,
+        typer.Option(
+            metavar="MODEL",
+            rich_help_panel=Panel.MODEL,
+            help="Hub id or folder of the map's model, if it has moved; as in the map by default.",
+        ),
     ] = None,
-    edit: Annotated[
-        str | None, typer.Option(help="Folder of an edit that save_edits wrote.")
-    ] = None,
+    edit: Edit = None,
     n: Annotated[
-        int, typer.Option("--pairs", help="Number of pairs to sample, evenly over targets.")
+        int,
+        typer.Option(
+            "--pairs",
+            metavar="N",
+            rich_help_panel=Panel.DATA,
+            help="Number of pairs to sample, evenly over targets.",
+        ),
     ] = 500,
     control_categories: Annotated[
         list[str] | None,
-        typer.Option(help="Targets to leave out: colours, sports (both by default), or none."),
+        typer.Option(
+            metavar="NAME",
+            rich_help_panel=Panel.DATA,
+            help="Control category of targets to leave out: colours, sports (both by default), or "
+            "none. Repeat for more.",
+        ),
     ] = None,
     placebo: Annotated[
         str,
         typer.Option(
-            help="Lexicon for the placebo control, which exchanges words within one group; or none."
+            metavar="NAME",
+            rich_help_panel=Panel.STATISTICS,
+            help="Lexicon for the placebo control, which exchanges words within one group; or "
+            "none.",
         ),
     ] = "gender-en",
-    seed: Annotated[
-        int, typer.Option(help="Random seed of the sampled pairs, resamples and permutations.")
-    ] = 0,
+    seed: Seed = 0,
     resamples: Resamples = 1999,
-    permutations: Annotated[int, typer.Option(help="Number of permutations for a p-value.")] = 9999,
+    permutations: Permutations = 9999,
     level: Level = 0.95,
     output: Output = None,
     chart: Chart = None,
     json: Json = False,
-    details: Annotated[bool, typer.Option("--details", help="Show every head.")] = False,
+    details: Annotated[bool, details_option("Show every head.")] = False,
+    quiet: Quiet = False,
     batch_size: BatchSize = 32,
     device: Device = None,
     dtype: Dtype = "float32",
@@ -104,8 +125,8 @@ def counterstereotype_command(
     """Compare positive and negative heads on counterfactuals.
 
     Reads sentences and their counterfactuals, and compares how the attention of a map's positive
-    and negative heads changes (Yang et al. 2025, section 5.2). Exit 2 if the map's sign is
-    undetermined: it then has neither.
+    and negative heads changes (Yang et al. 2025, section 5.2). Exit 2 if the map's direction of
+    bias is unknown: no head is then positive or negative.
     """
     from levelhead.data.lexicons.published import resolve_lexicon
     from levelhead.explain.attention.counterstereotype import counterstereotype
@@ -121,8 +142,8 @@ def counterstereotype_command(
     head_groups = HeadGroups(*split_by_sign(loaded_map))
     text_pairs = (
         counterstereotype_pairs(pair_source)
-        if frames is None
-        else pairs_from_templates(resolve_lexicon(frames))
+        if lexicon is None
+        else pairs_from_templates(resolve_lexicon(lexicon))
     )
     # The revision of the map belongs to the map's place of the model, not to another one.
     lm = load(
@@ -136,7 +157,7 @@ def counterstereotype_command(
     )
     # A map's heads mean nothing in other weights: the hash of the weights is compared.
     loaded_map.require_same_model(lm)
-    with show_steps() as on_step:
+    with show_steps(quiet=quiet) as on_step:
         result = counterstereotype(
             lm,
             text_pairs,
@@ -283,7 +304,7 @@ def _show_heads(console: Console, attention_change: AttentionChange, *, details:
     text = f"{attention_change.weighting}: {n_significant} of {n_heads} heads change (max-T, 0.05)"
     console.print(Text(text), soft_wrap=True)
     table = Table(box=None, pad_edge=False, header_style="bold")
-    for name in ("head, from 1", "group", "change", "interval", "adjusted p"):
+    for name in ("layer-head (from 1)", "group", "change", "interval", "adjusted p"):
         table.add_column(name)
     for head in sorted(shown_heads, key=lambda head: -head.change):
         label = f"{head.layer + 1}-{head.head + 1}"
@@ -292,3 +313,20 @@ def _show_heads(console: Console, attention_change: AttentionChange, *, details:
     # A table of more than 20 heads pushes the summary off the screen; --details shows it.
     if shown_heads and (details or len(shown_heads) <= 20):
         console.print(table)
+
+
+add_command(
+    app,
+    "knowledge",
+    knowledge_command,
+    "levelhead explain knowledge bert-base-uncased",
+    "levelhead explain knowledge gpt2 --backgrounds 4 -o knowledge.json",
+    command_class=CachingCommand,
+)
+add_command(
+    app,
+    "counterstereotype",
+    counterstereotype_command,
+    "levelhead explain counterstereotype heads.json",
+    "levelhead explain counterstereotype heads.json --lexicon gender-en",
+)

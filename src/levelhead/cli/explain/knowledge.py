@@ -7,20 +7,27 @@ from typing import TYPE_CHECKING, Annotated, get_args
 
 import typer
 
-from levelhead.cli.measure import format_cells
-from levelhead.cli.shared.model_options import open_model
+from levelhead.cli.shared.help_pages import Panel
+from levelhead.cli.shared.measurement_tables import format_cells
+from levelhead.cli.shared.model_options import open_model, response_store
 from levelhead.cli.shared.options import (
     AllowPickle,
     BatchSize,
     Chart,
     Device,
     Dtype,
+    Edit,
     Json,
     Level,
+    LexiconName,
     ModelOrServer,
     Output,
+    Quiet,
     Resamples,
+    ResponseStore,
     Revision,
+    Seed,
+    Threads,
 )
 from levelhead.cli.shared.output import write_result
 from levelhead.cli.shared.progress import show_progress
@@ -37,64 +44,90 @@ if TYPE_CHECKING:
 def knowledge_command(
     model: ModelOrServer,
     prompts: Annotated[
-        str, typer.Option(help="Set of prompts: winobias40 (2,680 prompts) or table1 (5,452).")
+        str,
+        typer.Option(
+            metavar="NAME",
+            rich_help_panel=Panel.DATA,
+            help="Set of prompts: winobias40 (2,680 prompts) or table1 (5,452).",
+        ),
     ] = "winobias40",
     backgrounds: Annotated[
         int | None,
-        typer.Option(help="Number of background occupations sampled for each; all by default."),
+        typer.Option(
+            metavar="N",
+            rich_help_panel=Panel.DATA,
+            help="Number of background occupations sampled for each occupation; all by default.",
+        ),
     ] = None,
-    lexicon: Annotated[
-        str, typer.Option(help="Name or TOML file of a lexicon with the verbalizer's words.")
-    ] = "gender-en",
+    lexicon: LexiconName = "gender-en",
     kinds: Annotated[
         list[str] | None,
-        typer.Option(help="Kinds of its words: pronoun, person (both by default), kinship ..."),
+        typer.Option(
+            metavar="NAME",
+            rich_help_panel=Panel.DATA,
+            help="Kind of the lexicon's words that count as answers: pronoun, person (both by "
+            "default), kinship or another. Repeat for more.",
+        ),
     ] = None,
     verbalizer: Annotated[
         str,
-        typer.Option(help="Words of an answer: lexicon, or prevalence (also the model's output)."),
+        typer.Option(
+            metavar="NAME",
+            rich_help_panel=Panel.MEASURE,
+            help="Words that count as answers: lexicon, or prevalence (words of the model's "
+            "output, too).",
+        ),
     ] = "lexicon",
     form: Annotated[
-        str, typer.Option(help="Form of the prompts: auto, blank, paper, natural, chat.")
+        str,
+        typer.Option(
+            metavar="NAME",
+            rich_help_panel=Panel.MEASURE,
+            help="Form of the prompts: auto, blank, paper, natural or chat.",
+        ),
     ] = "auto",
     separator: Annotated[
-        str, typer.Option(help="Separator before the base: native, or as_paper ([SEP], <s>).")
+        str,
+        typer.Option(
+            metavar="NAME",
+            rich_help_panel=Panel.MEASURE,
+            help="Separator between prefix and prompt: native, or as_paper ([SEP], <s>).",
+        ),
     ] = "native",
     with_factorial: Annotated[
         bool,
         typer.Option(
-            "--factorial/--no-factorial", help="Also query the 2 x 2 x 2 counterexamples."
+            "--factorial/--no-factorial",
+            rich_help_panel=Panel.MEASURE,
+            help="Query the 2 x 2 x 2 combinations of parts of a counterexample, too.",
         ),
     ] = True,
-    edit: Annotated[
-        str | None, typer.Option(help="Folder of an edit that save_edits wrote.")
-    ] = None,
-    seed: Annotated[int, typer.Option(help="Random seed of the resamples.")] = 0,
+    edit: Edit = None,
+    seed: Seed = 0,
     resamples: Resamples = 1999,
     level: Level = 0.95,
     output: Output = None,
     chart: Chart = None,
     json: Json = False,
-    store: Annotated[
-        str | None, typer.Option(help="Folder that stores the model's responses.")
-    ] = None,
-    threads: Annotated[int, typer.Option(help="Number of threads of PyTorch.")] = 1,
+    quiet: Quiet = False,
+    store: ResponseStore = None,
+    threads: Threads = 1,
     batch_size: BatchSize = 32,
     revision: Revision = None,
     device: Device = None,
     dtype: Dtype = "float32",
     allow_pickle: AllowPickle = False,
 ) -> None:
-    """Test how knowledge before a prompt changes the answer.
+    """Test how a counterexample prefix changes answers.
 
-    Zhang (2023): which group a model puts into a base prompt and into the same prompt after nine
-    kinds of knowledge, each with interval, corrected p and verdict.
+    Compares which group a model puts into a prompt with and without a prefix, for nine kinds of
+    prefix (Zhang 2023); each difference has an interval, a corrected p-value and a verdict.
     """
     from levelhead.data.prompts.counteracts import OccupationSet
     from levelhead.explain.prompting.knowledge import Verbalizer, knowledge
     from levelhead.measures.cloze.cloze import Cloze
     from levelhead.measures.cloze.formatting import Form, Separator
-    from levelhead.measures.cloze.prompts_base import KINDS
+    from levelhead.measures.cloze.prompt_measure import KINDS
 
     cloze = Cloze(
         prompts=require_option("set of prompts", prompts, get_args(OccupationSet)),
@@ -114,14 +147,16 @@ def knowledge_command(
         allow_pickle=allow_pickle,
         batch_size=batch_size,
     )
-    with show_progress("prompts") as on_event:
+    with show_progress("prompts", quiet=quiet) as on_event:
         result = knowledge(
             lm,
             cloze,
             verbalizer=require_option("verbalizer", verbalizer, get_args(Verbalizer)),
             with_factorial=with_factorial,
             inference=inference,
-            context=RunContext(store=store, threads=threads, progress=on_event),
+            context=RunContext(
+                store=response_store(store, model), threads=threads, progress=on_event
+            ),
         )
     write_result(result, lambda: _show(result), output=output, json=json, chart=chart)
 
@@ -141,7 +176,7 @@ def _show(result: KnowledgeResult) -> None:
     ]
     if result.labour is not None:
         base.append((f"slope on labour shares: {result.labour.verdict}", result.labour.slope))
-    _table(console, "without knowledge", base)
+    _table(console, "without a prefix", base)
     kinds = [
         (
             f"{contrast.kind}: {contrast.verdict}, "
@@ -151,7 +186,7 @@ def _show(result: KnowledgeResult) -> None:
         for contrast in result.contrasts
     ]
     # Nine kinds are tested at once: Holm keeps their familywise error rate.
-    _table(console, "change of the margin by knowledge (p by Holm)", kinds)
+    _table(console, "change of the margin by a prefix (p by Holm)", kinds)
     if result.factorial is not None:
         effects = [(effect.name, effect) for effect in result.factorial.effects]
         _table(console, "effect of each part of a counterexample", effects)

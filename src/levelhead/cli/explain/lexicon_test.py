@@ -7,15 +7,18 @@ from typing import TYPE_CHECKING, Annotated, get_args
 
 import typer
 
+from levelhead.cli.shared.help_pages import Panel
 from levelhead.cli.shared.options import (
     AllowPickle,
     BatchSize,
     Device,
     Dtype,
+    Groups,
     Json,
     Level,
     Model,
     Output,
+    Quiet,
     Revision,
 )
 from levelhead.cli.shared.output import write_result
@@ -29,27 +32,48 @@ if TYPE_CHECKING:
 
 
 def lexicon_test_command(
-    file: Annotated[str, typer.Argument(help="Name or TOML file of a lexicon.")],
+    file: Annotated[str, typer.Argument(metavar="LEXICON", help="Name or TOML file of a lexicon.")],
     model: Model,
     heads: Annotated[
-        str | None, typer.Option(help="Head map; only the attention of its positive heads counts.")
+        str | None,
+        typer.Option(
+            metavar="FILE",
+            rich_help_panel=Panel.HEADS,
+            help="Head map that `levelhead locate` wrote; only the attention of its positive heads "
+            "counts. All heads by default.",
+        ),
     ] = None,
     targets: Annotated[
-        str | None, typer.Option(help="One of the lexicon's families of targets; all by default.")
-    ] = None,
-    groups: Annotated[
         str | None,
-        typer.Option(help="Two of its groups, separated by a comma; the first two by default."),
+        typer.Option(
+            metavar="NAME",
+            rich_help_panel=Panel.DATA,
+            help="Family of the lexicon's targets; all families by default.",
+        ),
     ] = None,
+    groups: Groups = None,
     carrier_kind: Annotated[
-        str, typer.Option(help="Kind of the targets: any, thing, bare, adjective.")
+        str,
+        typer.Option(
+            "--target-kind",
+            metavar="NAME",
+            rich_help_panel=Panel.DATA,
+            help="Kind of the targets: any, thing, bare or adjective.",
+        ),
     ] = "any",
     max_frames: Annotated[
-        int, typer.Option(help="Number of frames for each target, from 1 to 4.")
+        int,
+        typer.Option(
+            "--max-templates",
+            metavar="N",
+            rich_help_panel=Panel.DATA,
+            help="Maximum number of sentence templates for each target, from 1 to 4.",
+        ),
     ] = 2,
     level: Level = 0.95,
     output: Output = None,
     json: Json = False,
+    quiet: Quiet = False,
     batch_size: BatchSize = 32,
     revision: Revision = None,
     device: Device = None,
@@ -58,7 +82,7 @@ def lexicon_test_command(
 ) -> None:
     """Test the effect of every word of a list on a model.
 
-    Tries every pair and every target, and lists those without a shown effect.
+    Tests every pair and every target, and lists those without a significant effect.
     """
     from levelhead.cli.explain.explain import read_head_map, split_by_sign
     from levelhead.data.counterfactuals.templates import CarrierKind
@@ -81,7 +105,7 @@ def lexicon_test_command(
     )
     if loaded_map is not None:
         loaded_map.require_same_model(lm)
-    with show_steps() as on_step:
+    with show_steps(quiet=quiet) as on_step:
         effects = lexicon_effects(
             lm,
             words,
@@ -106,7 +130,7 @@ def _show(effects: LexiconEffects) -> None:
     console = Console(file=sys.stdout, width=None if sys.stdout.isatty() else 110)
     for title, rows in (("pair", effects.pairs), ("target", effects.targets)):
         table = Table(box=None, pad_edge=False, header_style="bold")
-        for name in (title, "attention", "interval", "p", "margin", "interval", "p", "over"):
+        for name in (title, "attention", "interval", "p", "margin", "interval", "p", "n"):
             is_left = name in (title, "interval")
             table.add_column(name, justify="left" if is_left else "right")
         for row in rows:
@@ -114,8 +138,14 @@ def _show(effects: LexiconEffects) -> None:
             table.add_row(row.word, *cells, str(row.attention.n))
         console.print(table)
     unchanged_words = ", ".join(effects.words_without_effect) or "none"
-    lines = [f"no change is shown for {len(effects.words_without_effect)} words: {unchanged_words}"]
-    lines += [f"{len(effects.dropped)} sentences could not be read"] if effects.dropped else []
+    lines = [
+        f"no significant effect of {len(effects.words_without_effect)} words: {unchanged_words}"
+    ]
+    lines += (
+        [f"{len(effects.dropped)} sentences dropped: the model cannot read them"]
+        if effects.dropped
+        else []
+    )
     # Pairs and targets answer two questions, so each is a family of tests for itself.
     for note in (*lines, "p corrected by Holm for pairs and for targets", *effects.notes):
         console.print(Text(note), soft_wrap=True)

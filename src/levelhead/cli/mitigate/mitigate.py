@@ -9,59 +9,93 @@ import typer
 from levelhead.cli.mitigate.project import project_command
 from levelhead.cli.mitigate.prompt import prompt_command
 from levelhead.cli.mitigate.select_edit import select_edit_command
-from levelhead.cli.shared.options import AllowPickle, Model, Revision
+from levelhead.cli.shared.help_pages import (
+    CachingCommand,
+    Group,
+    Panel,
+    ResumableCommand,
+    add_command,
+)
+from levelhead.cli.shared.options import (
+    AllowPickle,
+    EditFolder,
+    HeadMapFile,
+    LearningRate,
+    LexiconName,
+    Model,
+    Quiet,
+    Revision,
+    TrainedFolder,
+    TrainingBatchSize,
+    TrainingSeed,
+    TrainingThreads,
+)
 from levelhead.cli.shared.progress import show_steps
 
 if TYPE_CHECKING:
     from levelhead.mitigate.training.cda_and_dropout import TrainedVariant
 
 app = typer.Typer(
+    cls=Group,
     help="Mitigate bias: edit heads or subspaces, train, or prompt.",
+    epilog="levelhead mitigate mask heads.json --top 5 -o edit\n"
+    "levelhead mitigate project bert-base-uncased --edit-point penultimate -o edit",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
-app.command("project")(project_command)
-app.command("prompt")(prompt_command)
-app.command("select")(select_edit_command)
 
 Corpus = Annotated[
     list[str],
     typer.Option(
-        help="Name of a data set, file, glob or URL (.txt, .tsv, .jsonl, .parquet); may be given "
-        "several times."
+        metavar="PATH",
+        rich_help_panel=Panel.DATA,
+        help="Training texts: name of a data set, file, glob or URL (.txt, .tsv, .jsonl, "
+        ".parquet). Repeat for more.",
     ),
 ]
-Output = Annotated[
-    str, typer.Option("--output", "-o", help="New folder, or one of a training to resume.")
+Steps = Annotated[
+    int,
+    typer.Option(metavar="N", rich_help_panel=Panel.TRAINING, help="Number of training steps."),
 ]
-Steps = Annotated[int, typer.Option(help="Number of training steps.")]
-Batch = Annotated[int, typer.Option(help="Number of texts in a training step.")]
-Rate = Annotated[float, typer.Option(help="Peak learning rate.")]
 MaxTokens = Annotated[
-    int, typer.Option(help="Maximum number of tokens; longer texts are left out.")
+    int,
+    typer.Option(
+        "--max-tokens",
+        "--max-length",
+        metavar="N",
+        rich_help_panel=Panel.TRAINING,
+        help="Maximum number of tokens of a text; longer texts are left out.",
+    ),
 ]
-Seed = Annotated[
-    int, typer.Option(help="Random seed of the order of texts, the masked tokens and the dropout.")
+Top = Annotated[
+    int | None,
+    typer.Option(
+        metavar="N",
+        rich_help_panel=Panel.HEADS,
+        help="Number of heads to select, by the largest scores.",
+    ),
 ]
-# Sums of floats depend on how threads share them, so the number of threads is part of a recipe.
-Threads = Annotated[
-    int, typer.Option(help="Number of threads; another number may change the last bits.")
+Bottom = Annotated[
+    int | None,
+    typer.Option(
+        metavar="N",
+        rich_help_panel=Panel.HEADS,
+        help="Number of heads to select, by the most negative scores.",
+    ),
 ]
-
-
-Heads = Annotated[str, typer.Argument(help="Head map that `levelhead locate -o` wrote.")]
-Top = Annotated[int | None, typer.Option(help="Number of heads with the largest scores.")]
-Bottom = Annotated[int | None, typer.Option(help="Number of heads with the most negative scores.")]
 Positive = Annotated[
-    bool, typer.Option("--positive", help="Select all heads with a positive score.")
+    bool,
+    typer.Option(
+        "--positive",
+        rich_help_panel=Panel.HEADS,
+        help="Select all heads with a positive score.",
+    ),
 ]
 README = "README.md"
-EditFolder = Annotated[str, typer.Option("--output", "-o", help="New folder for the edit.")]
 
 
-@app.command("mask")
 def mask_command(
-    heads: Heads,
+    heads: HeadMapFile,
     output: EditFolder,
     top: Top = None,
     bottom: Bottom = None,
@@ -70,18 +104,22 @@ def mask_command(
     """Write an edit that masks heads of a map (Targeted-Debias).
 
     Measure it with `levelhead measure MODEL -m NAME --edit FOLDER --against base`. `levelhead
-    export` writes plain weights of it. Exit 2 if the map's sign is undetermined. Warns unless all
-    chosen heads are confirmed by ablation on held-out items.
+    export` writes plain weights of it. Exit 2 if the map's direction of bias is unknown. Warns
+    unless all selected heads are confirmed by ablation on held-out items.
     """
     _write_head_edit(heads, output, 0.0, top=top, bottom=bottom, positive=positive)
 
 
-@app.command("scale")
 def scale_command(
-    heads: Heads,
+    heads: HeadMapFile,
     output: EditFolder,
     factor: Annotated[
-        float, typer.Option(help="Factor of the heads' outputs: 0 masks, 1 changes nothing.")
+        float,
+        typer.Option(
+            metavar="FACTOR",
+            rich_help_panel=Panel.HEADS,
+            help="Factor of the heads' outputs: 0 masks, 1 changes nothing, 2 doubles.",
+        ),
     ],
     top: Top = None,
     bottom: Bottom = None,
@@ -89,7 +127,7 @@ def scale_command(
 ) -> None:
     """Write an edit that scales heads of a map.
 
-    A factor above 1 amplifies, 2 doubles. Everything else is as in `mask`.
+    A factor above 1 amplifies the heads. Everything else is as in `mask`.
     """
     _write_head_edit(heads, output, factor, top=top, bottom=bottom, positive=positive)
 
@@ -114,7 +152,7 @@ def _write_head_edit(
     from levelhead.models.export.save import prepare_new_folder
 
     if sum([top is not None, bottom is not None, positive]) != 1:
-        raise typer.BadParameter("say which heads: --top K, --bottom K or --positive")
+        raise typer.BadParameter("select heads by --top N, --bottom N or --positive")
     loaded_map = read_head_map(heads)
     # Without a known sign nobody can say whether masking lowers or raises the bias: exit 2.
     sites, _ = split_by_sign(loaded_map)
@@ -124,8 +162,8 @@ def _write_head_edit(
         sites = loaded_map.bottom(bottom)
     if not sites:
         raise LevelheadError(
-            "no head of the map fits that choice",
-            hint="choose other heads, or leave the model unchanged",
+            "the selection has no heads",
+            hint="select other heads, or leave the model unchanged",
         )
     prepare_new_folder(Path(output))
     confirmation = confirm_heads(loaded_map, sites)
@@ -144,7 +182,7 @@ def _write_head_edit(
     else:
         typer.echo(f"levelhead: warning: {confirmation}", err=True)
     typer.echo(f"{output}: {len(sites)} heads of {loaded_map.provenance.model} times {factor:g}")
-    typer.echo(f"  <layer>-<head>, counted from 1: {head_names}")
+    typer.echo(f"  heads (layer-head, counted from 1): {head_names}")
     typer.echo(
         "  its bias reduction and utility cost are not known until measured: levelhead measure "
         "--edit"
@@ -155,27 +193,27 @@ def _render_readme(title: str, head_names: str, confirmation: str) -> str:
     """Render the README of an edit of heads."""
     return (
         f"# {title}\n\n"
-        f"<layer>-<head>, counted from 1: {head_names}.\n\n"
+        f"Heads (layer-head, counted from 1): {head_names}.\n\n"
         f"**{confirmation}.**\n\n"
         "Its bias reduction and utility cost are not known until measured: levelhead measure "
         "--edit.\n"
     )
 
 
-@app.command("cda")
 def cda_command(
     model: Model,
     corpus: Corpus,
-    output: Output,
-    lexicon: Annotated[str, typer.Option(help="Name or TOML file of a lexicon.")] = "gender-en",
+    output: TrainedFolder,
+    lexicon: LexiconName = "gender-en",
     steps: Steps = 200,
-    batch_size: Batch = 32,
-    learning_rate: Rate = 5e-5,
+    batch_size: TrainingBatchSize = 32,
+    learning_rate: LearningRate = 5e-5,
     max_tokens: MaxTokens = 64,
-    seed: Seed = 0,
-    threads: Threads = 2,
+    seed: TrainingSeed = 0,
+    threads: TrainingThreads = 2,
     revision: Revision = None,
     allow_pickle: AllowPickle = False,
+    quiet: Quiet = False,
 ) -> None:
     """Train a model further on texts and their counterfactuals.
 
@@ -196,7 +234,7 @@ def cda_command(
         threads=threads,
     )
     lm = load(model, revision=revision, allow_pickle=allow_pickle)
-    with show_steps() as on_step:
+    with show_steps(quiet=quiet) as on_step:
         variant = cda_and_dropout.cda(
             lm,
             corpus,
@@ -208,22 +246,36 @@ def cda_command(
     _print_summary(variant, output)
 
 
-@app.command("dropout")
 def dropout_command(
     model: Model,
     corpus: Corpus,
-    output: Output,
+    output: TrainedFolder,
     # The rates of Webster et al. (2020) for BERT.
-    hidden: Annotated[float, typer.Option(help="Dropout rate of hidden states.")] = 0.20,
-    attention: Annotated[float, typer.Option(help="Dropout rate of attention weights.")] = 0.15,
+    hidden: Annotated[
+        float,
+        typer.Option(
+            metavar="SHARE",
+            rich_help_panel=Panel.TRAINING,
+            help="Dropout rate of hidden states.",
+        ),
+    ] = 0.20,
+    attention: Annotated[
+        float,
+        typer.Option(
+            metavar="SHARE",
+            rich_help_panel=Panel.TRAINING,
+            help="Dropout rate of attention weights.",
+        ),
+    ] = 0.15,
     steps: Steps = 200,
-    batch_size: Batch = 32,
-    learning_rate: Rate = 5e-5,
+    batch_size: TrainingBatchSize = 32,
+    learning_rate: LearningRate = 5e-5,
     max_tokens: MaxTokens = 64,
-    seed: Seed = 0,
-    threads: Threads = 2,
+    seed: TrainingSeed = 0,
+    threads: TrainingThreads = 2,
     revision: Revision = None,
     allow_pickle: AllowPickle = False,
+    quiet: Quiet = False,
 ) -> None:
     """Train a model further with more dropout.
 
@@ -243,7 +295,7 @@ def dropout_command(
         threads=threads,
     )
     lm = load(model, revision=revision, allow_pickle=allow_pickle)
-    with show_steps() as on_step:
+    with show_steps(quiet=quiet) as on_step:
         variant = cda_and_dropout.dropout(
             lm,
             corpus,
@@ -269,3 +321,53 @@ def _print_summary(variant: TrainedVariant, output: str) -> None:
     for reason, count in variant.left_out.items():
         typer.echo(f"  left out: {count:,} ({reason})")
     typer.echo("  its bias and utility cost are not known until measured: levelhead measure")
+
+
+add_command(
+    app,
+    "project",
+    project_command,
+    "levelhead mitigate project bert-base-uncased --edit-point penultimate -o edit",
+)
+add_command(
+    app,
+    "prompt",
+    prompt_command,
+    "levelhead mitigate prompt gpt2 -o prefix.json",
+    command_class=CachingCommand,
+)
+add_command(
+    app,
+    "select",
+    select_edit_command,
+    "levelhead mitigate select classifier --dev dev.csv --test test.csv -o edit",
+    "levelhead mitigate select classifier --dev dev.csv --test test.csv --full-grid",
+    command_class=CachingCommand,
+)
+add_command(
+    app,
+    "mask",
+    mask_command,
+    "levelhead mitigate mask heads.json --top 5 -o edit",
+    "levelhead measure bert-base-uncased -m seat --edit edit --against base",
+)
+add_command(
+    app,
+    "scale",
+    scale_command,
+    "levelhead mitigate scale heads.json --top 5 --factor 0.5 -o edit",
+)
+add_command(
+    app,
+    "cda",
+    cda_command,
+    "levelhead mitigate cda bert-base-uncased --corpus texts.txt -o trained",
+    command_class=ResumableCommand,
+)
+add_command(
+    app,
+    "dropout",
+    dropout_command,
+    "levelhead mitigate dropout bert-base-uncased --corpus texts.txt -o trained",
+    command_class=ResumableCommand,
+)

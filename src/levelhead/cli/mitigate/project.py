@@ -6,7 +6,18 @@ from typing import TYPE_CHECKING, Annotated, get_args
 
 import typer
 
-from levelhead.cli.shared.options import AllowPickle, BatchSize, Device, Dtype, Model, Revision
+from levelhead.cli.shared.help_pages import Panel
+from levelhead.cli.shared.options import (
+    AllowPickle,
+    BatchSize,
+    Device,
+    Dtype,
+    Groups,
+    LexiconName,
+    Model,
+    Quiet,
+    Revision,
+)
 from levelhead.cli.shared.progress import show_steps
 from levelhead.core.errors import require_option
 
@@ -21,49 +32,80 @@ def project_command(
     edit_point: Annotated[
         str,
         typer.Option(
-            help="Where to edit: sent, last, penultimate, penultimate+attn; by the model's depth "
-            "also layer12, layer11, layer11+attn; or a setting, such as 'last 0,1,1'."
+            metavar="POINT",
+            rich_help_panel=Panel.EDIT,
+            help="Where to edit: sent, last, penultimate or penultimate+attn; by the model's depth "
+            "also layer12, layer11 or layer11+attn; or a setting, such as 'last 0,1,1'.",
         ),
     ],
-    lexicon: Annotated[
-        str,
-        typer.Option(help="Name or TOML file of a lexicon, whose pairs are put into frames."),
-    ] = "gender-en",
-    groups: Annotated[
-        str | None,
-        typer.Option(help="Two of its groups, separated by a comma; the first two by default."),
-    ] = None,
+    lexicon: LexiconName = "gender-en",
+    groups: Groups = None,
     n: Annotated[
-        int | None, typer.Option("--pairs", help="Number of pairs of texts; all by default.")
+        int | None,
+        typer.Option(
+            "--pairs",
+            metavar="N",
+            rich_help_panel=Panel.DATA,
+            help="Number of pairs of texts to fit on; all by default.",
+        ),
     ] = None,
-    seed: Annotated[int, typer.Option(help="Random seed of the choice of pairs.")] = 0,
+    seed: Annotated[
+        int,
+        typer.Option(
+            metavar="SEED", rich_help_panel=Panel.DATA, help="Random seed of the sampled pairs."
+        ),
+    ] = 0,
     weighted: Annotated[
         bool | None,
         typer.Option(
             "--weighted/--hard",
+            rich_help_panel=Panel.EDIT,
             help="Remove directions by their share of explained variance (the default), or fully.",
         ),
     ] = None,
     n_components: Annotated[
         int | None,
-        typer.Option(help="Number of directions at last and penultimate: 1 (the default) or 2."),
+        typer.Option(
+            metavar="N",
+            rich_help_panel=Panel.EDIT,
+            help="Number of directions at last and penultimate: 1 (the default) or 2.",
+        ),
     ] = None,
     fit_on: Annotated[
         str,
         typer.Option(
-            help="Model to fit on: the unedited one (base), or site by site (cumulative)."
+            metavar="NAME",
+            rich_help_panel=Panel.EDIT,
+            help="Model to fit on: base (the unedited model) or cumulative (edited site by site).",
         ),
     ] = "base",
     pooling: Annotated[
         str | None,
-        typer.Option(help="Tokens to read: first, mean, word, last; the edited ones by default."),
+        typer.Option(
+            metavar="NAME",
+            rich_help_panel=Panel.EDIT,
+            help="Tokens to read: first, mean, word or last; the edited tokens by default.",
+        ),
     ] = None,
     centered: Annotated[
-        bool, typer.Option("--centered", help="Centre the differences first, for comparison.")
+        bool,
+        typer.Option(
+            "--centered",
+            rich_help_panel=Panel.EDIT,
+            help="Centre the differences of the pairs first, for comparison.",
+        ),
     ] = False,
     output: Annotated[
-        str | None, typer.Option("--output", "-o", help="New folder for the edit.")
+        str | None,
+        typer.Option(
+            "--output",
+            "-o",
+            metavar="FOLDER",
+            rich_help_panel=Panel.OUTPUT,
+            help="New folder for the edit.",
+        ),
     ] = None,
+    quiet: Quiet = False,
     batch_size: BatchSize = 32,
     revision: Revision = None,
     device: Device = None,
@@ -104,7 +146,7 @@ def project_command(
     )
     # A model that lacks a word of a pair reads both texts alike: the pair has no direction.
     readable_pairs, dropped = drop_unreadable_pairs(lm, text_pairs)
-    with show_steps() as on_step:
+    with show_steps(quiet=quiet) as on_step:
         edits = edit_points.project(
             lm.with_progress(lambda done, total: on_step("texts", done, total)),
             config,
@@ -130,12 +172,12 @@ def project_command(
             origin=EditOrigin.from_model(lm, **origin_details),
         )
     typer.echo(f"{output or 'not written (give -o)'}: {config} of {lm.identity.name}")
-    typer.echo(f"  fitted on {len(readable_pairs)} pairs of texts, {fit_on}")
+    typer.echo(f"  fitted on {len(readable_pairs)} pairs of texts (model: {fit_on})")
     for reason in sorted({row.reason.partition(" in ")[0] for row in dropped}):
         count = sum(row.reason.startswith(reason) for row in dropped)
         typer.echo(f"  left out: {count} ({reason})")
     if config.pooled is None:
-        typer.echo("  the model has no pooled vector: its levels start at last")
+        typer.echo("  the model has no pooled vector: the first level is last")
     _show(edits)
     typer.echo(
         "  its bias reduction and utility cost are not known until measured: levelhead measure "

@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING, Annotated, get_args
 
 import typer
 
-from levelhead.cli.measure import format_cells
 from levelhead.cli.shared.exit_codes import INCONCLUSIVE, ExitWithCode
+from levelhead.cli.shared.help_pages import Panel
+from levelhead.cli.shared.measurement_tables import format_cells
+from levelhead.cli.shared.model_options import response_store
 from levelhead.cli.shared.options import (
     AllowPickle,
     BatchSize,
@@ -16,10 +18,15 @@ from levelhead.cli.shared.options import (
     Dtype,
     Json,
     Level,
+    LexiconName,
     Model,
     Output,
+    Quiet,
     Resamples,
+    ResponseStore,
     Revision,
+    Seed,
+    Threads,
 )
 from levelhead.cli.shared.output import write_result
 from levelhead.cli.shared.progress import show_progress
@@ -34,41 +41,62 @@ def prompt_command(
     model: Model,
     output: Output = None,
     prompts: Annotated[
-        str, typer.Option(help="Set of prompts with the occupations: winobias40 or table1.")
+        str,
+        typer.Option(
+            metavar="NAME",
+            rich_help_panel=Panel.DATA,
+            help="Set of prompts with the occupations: winobias40 or table1.",
+        ),
     ] = "winobias40",
     form: Annotated[
-        str, typer.Option(help="Form of the prompts: auto, blank, paper, natural, chat.")
+        str,
+        typer.Option(
+            metavar="NAME",
+            rich_help_panel=Panel.MEASURE,
+            help="Form of the prompts: auto, blank, paper, natural or chat.",
+        ),
     ] = "auto",
-    lexicon: Annotated[
-        str, typer.Option(help="Name or TOML file of a lexicon with the verbalizer's words.")
-    ] = "gender-en",
+    lexicon: LexiconName = "gender-en",
     prefix_sizes: Annotated[
-        list[int] | None, typer.Option(help="Number of sentences in a prefix; 2 and 4 by default.")
+        list[int] | None,
+        typer.Option(
+            metavar="N",
+            rich_help_panel=Panel.EDIT,
+            help="Number of sentences in a prefix; 2 and 4 by default. Repeat for more sizes.",
+        ),
     ] = None,
     candidates_per_size: Annotated[
-        int, typer.Option(help="Number of candidates of each kind and size.")
+        int,
+        typer.Option(
+            metavar="N",
+            rich_help_panel=Panel.EDIT,
+            help="Number of candidate prefixes of each kind and size.",
+        ),
     ] = 3,
     max_loss: Annotated[
         float,
         typer.Option(
-            help="Maximum loss on plain sentences, beyond that of as many unrelated sentences, in "
-            "log-probability per token."
+            metavar="NATS",
+            rich_help_panel=Panel.EDIT,
+            help="Maximum utility cost of a prefix: loss on plain sentences in nats per token, "
+            "beyond that of as many unrelated sentences.",
         ),
     ] = 0.1,
     samples: Annotated[
         int,
-        typer.Option(help="Number of continuations of each held-out occupation; 0 for none."),
+        typer.Option(
+            metavar="N",
+            rich_help_panel=Panel.MEASURE,
+            help="Number of continuations sampled for each held-out occupation; 0 for none.",
+        ),
     ] = 10,
-    seed: Annotated[
-        int, typer.Option(help="Random seed of the halves, candidates and resamples.")
-    ] = 0,
+    seed: Seed = 0,
     resamples: Resamples = 1999,
     level: Level = 0.95,
     json: Json = False,
-    store: Annotated[
-        str | None, typer.Option(help="Folder that stores the model's responses.")
-    ] = None,
-    threads: Annotated[int, typer.Option(help="Number of threads of PyTorch.")] = 1,
+    quiet: Quiet = False,
+    store: ResponseStore = None,
+    threads: Threads = 1,
     batch_size: BatchSize = 32,
     revision: Revision = None,
     device: Device = None,
@@ -96,16 +124,18 @@ def prompt_command(
         allow_pickle=allow_pickle,
         batch_size=batch_size,
     )
-    with show_progress("prompts") as on_event:
+    with show_progress("prompts", quiet=quiet) as on_event:
         selection = select_prompt_prefix(
             lm,
-            require_option("choice", prompts, get_args(OccupationSet)),
+            require_option("set of prompts", prompts, get_args(OccupationSet)),
             cloze=cloze,
             grid=PrefixGrid(tuple(prefix_sizes or (2, 4)), candidates_per_size),
             max_loss=max_loss,
             samples=samples,
             inference=Inference(seed=seed, resamples=resamples, level=level),
-            context=RunContext(store=store, threads=threads, progress=on_event),
+            context=RunContext(
+                store=response_store(store, model), threads=threads, progress=on_event
+            ),
         )
     write_result(selection, lambda: _show(selection), output=output, json=json)
     if not selection.is_recommended:
@@ -135,8 +165,8 @@ def _show(selection: PrefixSelection) -> None:
         ("gain beyond that", selection.gain_over_unrelated),
         ("gain in another sentence", selection.gain_in_other_wording),
         ("gain in continuations", selection.gain_in_continuations),
-        ("loss of plain sentences, log-probability a token", selection.loss),
-        ("loss beyond that by unrelated sentences", selection.loss_over_unrelated),
+        ("loss on plain sentences, nats per token", selection.loss),
+        ("loss beyond that of unrelated sentences", selection.loss_over_unrelated),
     ]
     for name, estimate in rows:
         if estimate is not None:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from levelhead.cli.shared.help_pages import Panel
 from levelhead.core.errors import UnknownNameError
 
 if TYPE_CHECKING:
@@ -14,28 +15,48 @@ if TYPE_CHECKING:
 LOCAL, RAY = "local", "ray"
 ExecutorName = Annotated[
     str,
-    typer.Option("--executor", help="Where to compute: local, or ray (a cluster; the ray extra)."),
+    typer.Option(
+        "--executor",
+        metavar="NAME",
+        rich_help_panel=Panel.EXECUTION,
+        help="Where to compute: local, or ray (a cluster; needs the ray extra).",
+    ),
 ]
 Workers = Annotated[
     int | None,
     typer.Option(
+        metavar="N",
+        min=1,
+        rich_help_panel=Panel.EXECUTION,
         help="Number of processes, or of actors with ray. The default is one process, or as many "
-        "actors as the cluster has room for."
+        "actors as the cluster has room for.",
     ),
 ]
 Address = Annotated[
     str,
     typer.Option(
-        help="Ray cluster: host:port of its head node, auto, or local for one that ends with the "
-        "run."
+        metavar="ADDRESS",
+        rich_help_panel=Panel.EXECUTION,
+        help="Ray cluster: host:port of its head node, `auto`, or `local` for a cluster that ends "
+        "with the run.",
     ),
 ]
 StoreUrl = Annotated[
     str | None,
-    typer.Option(help="URL that stores responses instead of the folder; all workers must see it."),
+    typer.Option(
+        metavar="URL",
+        rich_help_panel=Panel.EXECUTION,
+        help="Folder or URL that stores responses, which all workers must see; by default they "
+        "are stored in the folder of the results.",
+    ),
 ]
 Gpus = Annotated[
-    float, typer.Option(help="Number of GPUs per Ray actor; a fraction shares one GPU.")
+    float,
+    typer.Option(
+        metavar="N",
+        rich_help_panel=Panel.EXECUTION,
+        help="Number of GPUs per Ray actor; a fraction shares one GPU.",
+    ),
 ]
 
 

@@ -45,3 +45,19 @@ def open_model(model: str, *, edit: str | None = None, **options: Any) -> LM:
                 hint="name the model's weights, or leave the option out",
             )
     return cast("LM", HttpModel(model, key=os.environ.get(KEY_VARIABLE)))
+
+
+def response_store(store: str | None, model: str) -> str | None:
+    """Choose where a model's responses are stored.
+
+    Args:
+        store: the user's choice.
+        model: the model. A server may change its weights without notice: its responses are stored
+            on request only.
+
+    Returns:
+        The user's choice, or the cache; None for a server.
+    """
+    from levelhead.models.loading.load import model_cache_folder
+
+    return store or (None if is_http(model) else str(model_cache_folder().parent / "readouts"))

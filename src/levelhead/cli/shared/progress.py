@@ -21,12 +21,16 @@ SECONDS_BETWEEN_LINES = 10.0
 
 
 @contextmanager
-def show_progress(label: str) -> Iterator[Callable[[Event], None]]:
+def show_progress(label: str, *, quiet: bool = False) -> Iterator[Callable[[Event], None]]:
     """Show a run's progress; yield the callback for its `progress`.
 
     Args:
         label: name of the parts that are counted.
+        quiet: whether to show nothing.
     """
+    if quiet:
+        yield lambda event: None
+        return
     if not sys.stderr.isatty():
         yield _report_lines(label)
         return
@@ -57,8 +61,15 @@ def show_progress(label: str) -> Iterator[Callable[[Event], None]]:
 
 
 @contextmanager
-def show_steps() -> Iterator[Callable[[str, int, int], None]]:
-    """Show the progress of steps; yield a callback of a step's name, parts done and all parts."""
+def show_steps(*, quiet: bool = False) -> Iterator[Callable[[str, int, int], None]]:
+    """Show the progress of steps; yield a callback of a step's name, parts done and all parts.
+
+    Args:
+        quiet: whether to show nothing.
+    """
+    if quiet:
+        yield lambda label, done, total: None
+        return
     if not sys.stderr.isatty():
         last_time = time.monotonic()
 

@@ -17,7 +17,21 @@ from levelhead.cli.shared.executors import (
     make_executor,
 )
 from levelhead.cli.shared.exit_codes import INCONCLUSIVE, ExitWithCode
-from levelhead.cli.shared.options import BatchSize, Device, DryRun, Dtype, Resamples
+from levelhead.cli.shared.help_pages import Panel
+from levelhead.cli.shared.options import (
+    BatchSize,
+    Device,
+    DryRun,
+    Dtype,
+    Json,
+    Measures,
+    Permutations,
+    Quiet,
+    Resamples,
+    RunFolder,
+    Seed,
+    Threads,
+)
 from levelhead.cli.shared.progress import print_line
 from levelhead.core.run_context import Inference, RunContext
 
@@ -25,28 +39,29 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from levelhead.study.leaderboard import ModelCost
-    from levelhead.study.ranks import Leaderboard
+    from levelhead.study.leaderboard_ranks import Leaderboard
 
 
 def leaderboard_command(
-    measures: Annotated[
-        list[str],
-        typer.Option("--measure", "-m", help="Name of a measure; the first one orders the models."),
-    ],
-    output: Annotated[
-        str,
-        typer.Option("--output", "-o", help="Folder for results; a later call resumes from it."),
-    ],
+    measures: Measures,
+    output: RunFolder,
     models: Annotated[
-        list[str] | None, typer.Argument(help="Hub ids (id@revision), folders or .gguf files.")
+        list[str] | None,
+        typer.Argument(metavar="MODEL", help="Hub ids (id@revision), folders or .gguf files."),
     ] = None,
     file: Annotated[
-        str | None, typer.Option("--file", help="File with further models, one per line.")
+        str | None,
+        typer.Option(
+            "--file",
+            metavar="FILE",
+            rich_help_panel=Panel.MODEL,
+            help="File with the names of further models, one per line.",
+        ),
     ] = None,
-    seed: Annotated[int, typer.Option(help="Random seed of everything that is sampled.")] = 0,
+    seed: Seed = 0,
     resamples: Resamples = 1999,
-    permutations: Annotated[int, typer.Option(help="Number of permutations for a p-value.")] = 9999,
-    threads: Annotated[int, typer.Option(help="Number of threads of NumPy and PyTorch.")] = 1,
+    permutations: Permutations = 9999,
+    threads: Threads = 1,
     batch_size: BatchSize = 32,
     device: Device = None,
     dtype: Dtype = "float32",
@@ -55,6 +70,8 @@ def leaderboard_command(
     executor: ExecutorName = LOCAL,
     address: Address = LOCAL,
     gpus: Gpus = 0,
+    json: Json = False,
+    quiet: Quiet = False,
     dry_run: DryRun = False,
 ) -> None:
     """Measure many models and order them, nearest to parity first.
@@ -77,7 +94,7 @@ def leaderboard_command(
         cost = estimate_leaderboard_cost(
             model_names, measures, output, load_options=load_options, context=context
         )
-        typer.echo(str(cost))
+        typer.echo(cost.to_json() if json else str(cost))
         return
     board, costs = run_leaderboard(
         model_names,
@@ -89,9 +106,14 @@ def leaderboard_command(
         load_options=load_options,
         inference=Inference(seed=seed, resamples=resamples, permutations=permutations),
         context=context,
-        on_model=lambda name, done, total: print_line(f"[{done}/{total}] {name}"),
+        on_model=lambda name, done, total: (
+            None if quiet else print_line(f"[{done}/{total}] {name}")
+        ),
     )
-    _show(board, costs)
+    if json:
+        typer.echo(board.to_json())
+    else:
+        _show(board, costs)
     if any(entry.missing for entry in board.entries):
         raise ExitWithCode(INCONCLUSIVE)
 
@@ -116,7 +138,7 @@ def _show(board: Leaderboard, costs: Mapping[str, ModelCost]) -> None:
         for entry in board.entries:
             measurement = entry.measurements.get(measure)
             if measurement is None:
-                table.add_row("", entry.name, "none", *[""] * 5, "not measured")
+                table.add_row("", entry.name, "", *[""] * 5, "not measured")
                 continue
             first, last = ranks.get(entry.name, ("", ""))
             rank = f"{first}" if first == last else f"{first}-{last}"
@@ -132,15 +154,15 @@ def _show(board: Leaderboard, costs: Mapping[str, ModelCost]) -> None:
         if not ranks:
             console.print(
                 Text(
-                    "no ranks: the measure has no parity, its values are not comparable, or none "
-                    "is conclusive"
+                    "no ranks: the measure has no parity value, its values are not comparable "
+                    "between these models, or no result is conclusive"
                 )
             )
     for text in verdict_lines:
         console.print(Text(text), soft_wrap=True)
     for entry in board.entries:
         for measure, reason in entry.missing.items():
-            console.print(Text(f"{entry.name}: no {measure}: {reason}"), soft_wrap=True)
+            console.print(Text(f"{entry.name}: {measure} not measured: {reason}"), soft_wrap=True)
     if has_failed_measure:
         console.print(Text(DAGGER_NOTE))
 

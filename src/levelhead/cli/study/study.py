@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -19,23 +19,40 @@ from levelhead.cli.shared.executors import (
     make_executor,
 )
 from levelhead.cli.shared.exit_codes import ERROR, INCONCLUSIVE, ExitWithCode
-from levelhead.cli.shared.options import DryRun
+from levelhead.cli.shared.help_pages import Group, Panel, ResumableCommand, add_command
+from levelhead.cli.shared.options import DryRun, Json, Quiet, RunFolder
 from levelhead.cli.shared.progress import print_line, show_progress
 from levelhead.core.run_context import RunContext
 
-app = typer.Typer(help="Run studies, and check the files of a run.", no_args_is_help=True)
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from levelhead.core.results import Record
+    from levelhead.report.study_page import PaperTables
+    from levelhead.study.config import StudyConfig
+
+app = typer.Typer(
+    cls=Group,
+    help="Run studies, and check the files of a run.",
+    epilog="levelhead study run study.toml -o results\nlevelhead study check results",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
 
 
-@app.command("run")
 def run_command(
-    file: Annotated[str, typer.Argument(help="TOML file of a study.")],
-    output: Annotated[
-        str,
-        typer.Option("--output", "-o", help="Folder for results; a later call resumes from it."),
-    ],
+    file: Annotated[str, typer.Argument(metavar="FILE", help="TOML file of a study.")],
+    output: RunFolder,
     charts: Annotated[
-        bool, typer.Option("--charts/--no-charts", help="Draw figures; needs the report extra.")
+        bool,
+        typer.Option(
+            "--charts/--no-charts",
+            rich_help_panel=Panel.OUTPUT,
+            help="Draw figures, which needs the report extra.",
+        ),
     ] = True,
+    json: Json = False,
+    quiet: Quiet = False,
     store: StoreUrl = None,
     workers: Workers = None,
     executor: ExecutorName = LOCAL,
@@ -59,7 +76,7 @@ def run_command(
         from levelhead.study.cost import estimate_study_cost
 
         cost = estimate_study_cost(plan, local_path(output), context=RunContext(store=store))
-        typer.echo(str(cost))
+        typer.echo(cost.to_json() if json else str(cost))
         return
     paper = None
     if charts and plan.paper_tables:
@@ -71,10 +88,12 @@ def run_command(
     began = time.monotonic()
 
     def report_step(name: str, done: int, total: int) -> None:
+        if quiet:
+            return
         minutes, seconds = divmod(round(time.monotonic() - began), 60)
         print_line(f"[{done}/{total}] {name} (after {minutes}:{seconds:02})")
 
-    with show_progress("units") as on_event:
+    with show_progress("queries", quiet=quiet) as on_event:
         results = run_study(
             plan,
             output,
@@ -82,31 +101,54 @@ def run_command(
             context=RunContext(store=store, progress=on_event),
             on_step=report_step,
         )
-    failures = {name: result for name, result in results.items() if isinstance(result, StepFailure)}
-    typer.echo(f"{output}/table.csv: {len(results) - len(failures)} results", file=sys.stdout)
-    for name, result in failures.items():
-        typer.echo(f"inconclusive: {name}: {result.problem}", file=sys.stdout)
+    failures = {
+        name: result.problem for name, result in results.items() if isinstance(result, StepFailure)
+    }
+    page = None
     if charts:
-        from levelhead.core.errors import MissingExtraError
-        from levelhead.report.study_page import draw_figures, write_study_page
+        page = _write_page(plan, results, paper, output)
+    if json:
+        from levelhead.core.canonical_json import to_canonical_json
 
-        # Results are worth more than figures: without the extra the run still succeeds.
-        try:
-            figures = draw_figures(results, output)
-        except MissingExtraError as error:
-            typer.echo(f"levelhead: no figures: {error}", err=True)
-            figures = ()
-        page = write_study_page(
-            results, paper, output, title=plan.description or plan.name, figures=figures
-        )
-        typer.echo(f"{page}: {len(figures)} figures", file=sys.stdout)
+        document = {
+            "table": f"{output}/table.csv",
+            "page": page,
+            "results": len(results) - len(failures),
+            "inconclusive": failures,
+        }
+        typer.echo(to_canonical_json(document).decode(), file=sys.stdout)
+    else:
+        typer.echo(f"{output}/table.csv: {len(results) - len(failures)} results", file=sys.stdout)
+        for name, problem in failures.items():
+            typer.echo(f"inconclusive: {name}: {problem}", file=sys.stdout)
+        if page is not None:
+            typer.echo(f"page: {page}", file=sys.stdout)
     if failures:
         raise ExitWithCode(INCONCLUSIVE)
 
 
-@app.command("check")
+def _write_page(
+    plan: StudyConfig, results: Mapping[str, Record], paper: PaperTables | None, output: str
+) -> str:
+    from levelhead.core.errors import MissingExtraError
+    from levelhead.report.study_page import draw_figures, write_study_page
+
+    # Results are worth more than figures: without the extra the run still succeeds.
+    try:
+        figures = draw_figures(results, output)
+    except MissingExtraError as error:
+        typer.echo(f"levelhead: no figures: {error}", err=True)
+        figures = ()
+    title = plan.description or plan.name
+    return str(write_study_page(results, paper, output, title=title, figures=figures))
+
+
 def check_command(
-    folder: Annotated[str, typer.Argument(help="Folder of a run, or any store, as a path or URL.")],
+    folder: Annotated[
+        str,
+        typer.Argument(metavar="FOLDER", help="Folder of a run, or any store, as a path or URL."),
+    ],
+    json: Json = False,
 ) -> None:
     """Check that a run's files are intact and its jobs finished.
 
@@ -135,8 +177,27 @@ def check_command(
     unfinished = [key for key in result_store.keys(namespace=JOBS) if key not in finished]
     for key in unfinished:
         typer.echo(f"levelhead: the job {key[:12]} is not finished: run it again", err=True)
-    typer.echo(
-        f"{n_intact} results, {size:,} bytes, {n_damaged} damaged, {len(unfinished)} unfinished"
-    )
+    if json:
+        from levelhead.core.canonical_json import to_canonical_json
+
+        counts = {"results": n_intact, "bytes": size, "damaged": n_damaged}
+        document = counts | {"unfinished": len(unfinished)}
+        typer.echo(to_canonical_json(document).decode())
+    else:
+        typer.echo(
+            f"{n_intact} results, {size:,} bytes, {n_damaged} damaged, {len(unfinished)} unfinished"
+        )
     if n_damaged or unfinished:
         raise ExitWithCode(ERROR)
+
+
+add_command(
+    app,
+    "run",
+    run_command,
+    "levelhead study run study.toml -o results",
+    "levelhead study run study.toml -o results --dry-run",
+    "levelhead study run study.toml -o results --workers 4",
+    command_class=ResumableCommand,
+)
+add_command(app, "check", check_command, "levelhead study check results")

@@ -1,10 +1,10 @@
 """The attention of a target on an attribute, made comparable between heads and sentences.
 
 Yang et al. 2025, section 5.2 and footnote 12: row = the target, column = the attribute, min-max
-normalised, without special tokens and punctuation. Where the paper is silent: the normalisation is
-of the target's row; a word of several subwords is one column, the sum of theirs, and as a row the
-mean of theirs (Clark et al. 2019, section 4.1); under a causal model the row ends with the target,
-for what comes later has no attention at all.
+normalised, without special tokens and punctuation. The paper leaves some choices open. Here, the
+normalisation is of the target's row. A word of several subwords is one column, the sum of their
+columns, and one row, the mean of their rows (Clark et al. 2019, section 4.1). In a causal model the
+row ends with the target, because later words have no attention at all.
 """
 
 from __future__ import annotations
@@ -27,26 +27,25 @@ if TYPE_CHECKING:
 
 # Attention rows of all layers and heads are large; a chunk bounds memory and shows progress.
 CHUNK_SIZE = 256
-"""Texts whose rows are held at a time."""
+"""Number of texts whose rows are in memory at a time."""
 FLAT_ROW_REASON = "a head attends alike to all of its words"
 
 
 class WordColumns(NamedTuple):
-    """The words of a text that a row is normalised over."""
+    """The words of a text over which a row is normalised."""
 
     words: tuple[str, ...]
     tokens: tuple[tuple[int, ...], ...]
-    """The positions of each word's tokens."""
+    """Positions of the tokens of each word."""
     attribute: int
     target: int
 
 
 def find_word_columns(lm: LM, sentence: AnnotatedSentence) -> WordColumns:
-    """The columns of a text: every word of it, up to the target if the model is causal.
+    """Columns of a text: all words, or those up to the target if the model is causal.
 
-    A word is a run as in `data.tokenize`; the attribute and the target are columns of their
-    own even where something hangs on them ("man's"). Tokens without a letter or digit are
-    punctuation.
+    A word is a run as in `data.tokenize`. The attribute and the target have separate columns even
+    if a suffix is attached to them ("man's"). Tokens without a letter or digit are punctuation.
     """
     text = sentence.text
     (encoded,) = lm.tokens.encode([text])
@@ -85,7 +84,7 @@ def find_word_columns(lm: LM, sentence: AnnotatedSentence) -> WordColumns:
 
 
 def _word_start(encoded: EncodedText, i: int, text: str) -> int | None:
-    """Where the word begins that a token belongs to; None for punctuation."""
+    """Start of the word that a token belongs to; None for punctuation."""
     low, high = encoded.offsets[i]
     if not re.search(r"\w", text[low:high]):
         return None
@@ -95,7 +94,7 @@ def _word_start(encoded: EncodedText, i: int, text: str) -> int | None:
 
 
 def normalise_attention(row: torch.Tensor, word_columns: WordColumns) -> torch.Tensor:
-    """`[..., words]` of `[..., tokens]`: (a - min) / (max - min) of every row, in float64.
+    """`[..., words]` from `[..., tokens]`: (a - min) / (max - min) of every row, in float64.
 
     Rows without any spread give NaN.
     """
@@ -116,7 +115,7 @@ def read_attribute_attention(
     *,
     progress: Callable[[int, int], None] | None = None,
 ) -> list[torch.Tensor | str]:
-    """`[2, layers, heads]` of each text, attention raw and value-weighted; or why it has none."""
+    """`[2, layers, heads]` attention of each text, raw and value-weighted; or why there is none."""
     values: list[torch.Tensor | str] = []
     for start in range(0, len(sentences), CHUNK_SIZE):
         values += _read_chunk(lm, sentences[start : start + CHUNK_SIZE])

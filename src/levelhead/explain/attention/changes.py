@@ -1,7 +1,7 @@
-"""What changed between sentences and their counterfactuals: by group of heads, and between groups.
+"""Changes between sentences and their counterfactuals, by group of heads and between groups.
 
-Sentences of one target are not independent of each other: intervals and p-values resample targets.
-The paper's t-test, which treats every sentence as independent, is reported with them.
+Sentences with the same target are not independent of each other, so intervals and p-values resample
+targets. The paper's t-test, which treats every sentence as independent, is reported with them.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ Weighting = Literal["attention", "value-weighted"]
 UNIT = "of the row's range"
 
 
-class StudentT(Record):
-    """A one-sample t-test of the mean change, as the paper makes it."""
+class PaperTTest(Record):
+    """One-sample t-test of the mean change, as in the paper."""
 
     t: float
     p: PValue
@@ -45,51 +45,52 @@ class StudentT(Record):
 
 
 class GroupChange(Record):
-    """One group of heads: the mean of their attention, before and after (the paper's Figure 4)."""
+    """A group of heads: the mean of their attention, before and after (the paper's Figure 4)."""
 
     group: Group
     heads: Annotated[int, Field(ge=1)]
     original: Estimate
     counter: Estimate
     change: Estimate
-    """Original less counter, of the mean over the group's heads in each sentence."""
-    paper_t_test: StudentT
+    """Attention in the original less that in the counterfactual, the mean over the heads of the
+    group in each sentence."""
+    paper_t_test: PaperTTest
     """One-sided, over sentences (Yang et al. 2025, section 5.2, step 3)."""
 
 
 class AttentionChange(Record):
-    """The whole experiment for one reading of attention."""
+    """The whole experiment for one weighting of attention."""
 
     weighting: Weighting
     groups: tuple[GroupChange, GroupChange]
     difference: Estimate
-    """The change in biased heads less that in regular heads, sentence by sentence: the claim."""
+    """Change in biased heads less that in regular heads, paired by sentence: the claim."""
     head_permutation_test: HeadPermutationTest | None = None
-    """Whether random groups of heads, as many in every layer, differ as much."""
+    """Comparison with random groups of heads, as many in every layer."""
     same_length: Estimate | None = None
-    """The difference where attribute and counterpart have as many tokens: a word of several pieces
-    is the sum of their columns, and rare words have more pieces."""
+    """The difference in sentences whose attribute and counterpart have equally many tokens: a
+    word of several tokens is the sum of their columns, and rare words have more tokens."""
     placebo: Estimate | None = None
-    """The same when the attribute is replaced by another word of its own group."""
+    """The difference if the attribute is replaced by another word of the same group."""
     net: Estimate | None = None
-    """The difference less the placebo's, on the sentences that have one."""
+    """The difference less that of the placebo, on the sentences that have a placebo."""
     heads: tuple[HeadAttentionChange, ...]
     notes: tuple[str, ...] = ()
 
 
 class PairedAttention(NamedTuple):
-    """What was read for one weighting, `[sentences, heads]` each, and what the sentences share."""
+    """Attention with one weighting, `[sentences, heads]` each, and properties of the sentences."""
 
     original: Values
     counter: Values
     placebo: Values
-    """Of the sentences that have one."""
+    """Attention in the sentences that have a placebo."""
     placebo_indices: NDArray[np.intp]
-    """Which those are."""
+    """Indices of these sentences."""
     same_length: NDArray[np.bool_]
     """Whether a sentence's attribute has as many tokens as its counterpart."""
     targets: Sequence[str]
-    """The target of every sentence."""
+    """Target of every sentence."""
 
 
 def compute_attention_change(
@@ -100,14 +101,14 @@ def compute_attention_change(
     *,
     inference: Inference,
 ) -> AttentionChange:
-    """All numbers of one reading of attention.
+    """Compute all results of one weighting of attention.
 
     Args:
-        weighting: which reading it is.
-        attention: of the heads in `sites`.
-        groups: the columns of the biased and of the regular heads.
-        sites: the heads, by column.
-        inference: seed, resamples and level.
+        weighting: The weighting.
+        attention: Attention of the heads in `sites`.
+        groups: Columns of the biased and of the regular heads.
+        sites: The heads, by column.
+        inference: Seed, resamples and level.
     """
     design = clustered_design(attention.targets, name="targets")
     changes = attention.original - attention.counter
@@ -155,7 +156,7 @@ def compute_attention_change(
 def estimate_mean(
     name: str, values: Values, design: Design, inference: Inference, *, parity: float | None
 ) -> Estimate:
-    """Mean over sentences, its interval over resampled targets, and p and power where tested."""
+    """Mean over sentences, with interval over resampled targets, and p and power if tested."""
     result = bootstrap(
         lambda resample: float(values[resample.items].mean()),
         design,
@@ -179,7 +180,7 @@ def estimate_mean(
 
 
 def _group_difference(values: Values, groups: Mapping[Group, Sequence[int]]) -> Values:
-    """`[sentences]`: the mean over biased heads less the mean over regular ones."""
+    """`[sentences]` mean over biased heads less the mean over regular heads."""
     # Heads are averaged first: they read the same sentences and are no independent observations.
     biased, regular = (values[:, list(groups[name])].mean(1) for name in ("biased", "regular"))
     return np.asarray(biased - regular)
@@ -206,7 +207,7 @@ def _compute_group_change(
         original=estimate_mean(f"{name}, original", before, design, inference, parity=None),
         counter=estimate_mean(f"{name}, counter", after, design, inference, parity=None),
         change=estimate_mean(f"{name}, change", before - after, design, inference, parity=0.0),
-        paper_t_test=StudentT(t=test.t, p=test.p, n=len(before)),
+        paper_t_test=PaperTTest(t=test.t, p=test.p, n=len(before)),
     )
 
 
@@ -230,7 +231,7 @@ def _placebo_effects(
     groups: Mapping[Group, Sequence[int]],
     inference: Inference,
 ) -> tuple[Estimate | None, Estimate | None, tuple[str, ...]]:
-    """The placebo's difference between groups, and the counterfactual's net of it."""
+    """Differences between groups with the placebo, and with the counterfactual less the placebo."""
     if not len(attention.placebo_indices):
         return None, None, ()
     # NaN, not 0: a sentence without a placebo must not count as one without change.
@@ -259,7 +260,7 @@ def _placebo_effects(
 def _estimate_subset(
     name: str, values: Values, subset: NDArray[np.intp], words: Sequence[str], inference: Inference
 ) -> tuple[Estimate | None, tuple[str, ...]]:
-    """The mean over some of the sentences; or None, and why they have none."""
+    """Mean over some of the sentences; or None, and why there is none."""
     try:
         design = clustered_design([words[i] for i in subset], name="targets")
         return estimate_mean(name, values[subset], design, inference, parity=0.0), ()

@@ -1,9 +1,9 @@
 """The counter-stereotype experiment (Yang et al. 2025, section 5.2).
 
 "Women are emotional" and "men are emotional" differ in one word. A head that carries the stereotype
-should attend less from "emotional" to "men" than to "women"; a head that does not should not care.
-The paper tests each group of heads by itself. That the one is significant and the other is not does
-not show that they differ: the claim is the difference, sentence by sentence.
+should attend less from "emotional" to "men" than to "women"; in other heads attention should stay
+the same. The paper tests each group of heads separately. That one group is significant and the
+other is not does not show that they differ: the claim is the difference, paired by sentence.
 """
 
 from __future__ import annotations
@@ -47,23 +47,23 @@ WEIGHTINGS: tuple[Weighting, Weighting] = ("attention", "value-weighted")
 
 
 class CounterStereotypeResult(Record):
-    """How attention of targets to attributes changes in counterfactuals, in both head groups."""
+    """Changes of the attention of targets to attributes in counterfactuals, by group of heads."""
 
     attention: AttentionChange
-    """As the model computes it: the paper's."""
+    """Attention as the model computes it, as in the paper."""
     weighted: AttentionChange
-    """Times the norm of what is moved (Kobayashi et al. 2020)."""
+    """Attention times the norm of the transformed value vector (Kobayashi et al. 2020)."""
     n: Annotated[int, Field(ge=2)]
-    """Sentences used; `n + len(dropped)` were drawn."""
+    """Number of sentences used; `n + len(dropped)` were drawn."""
     n_placebos: Annotated[int, Field(ge=0)]
-    """How many of them have a placebo counterfactual."""
+    """Number of sentences with a placebo counterfactual."""
     dropped: tuple[DroppedItem, ...]
     exclusions: tuple[tuple[str, int], ...]
-    """(reason, how many) of the sentences that were not drawn from."""
+    """(reason, number) of the sentences that were excluded before drawing."""
     targets: tuple[tuple[str, int], ...]
-    """Every target, and how many sentences it has."""
+    """Every target, with its number of sentences."""
     groups: tuple[tuple[str, int], ...]
-    """Every group that attributes mark in the originals, and how many sentences it has."""
+    """Every group that attributes mark in the originals, with its number of sentences."""
     notes: tuple[str, ...] = ()
     provenance: Provenance
 
@@ -84,18 +84,19 @@ def counterstereotype(
 ) -> CounterStereotypeResult:
     """Run the experiment on a model.
 
-    A causal model is queried only where the attribute comes first.
+    A causal model is queried only on sentences in which the attribute comes first.
 
     Args:
-        lm: the model, edited or not.
-        pairs: sentences and their counterfactuals; see `levelhead.explain.attention.pairs`.
-        heads: those with a positive score and those with a negative one.
-        n: how many pairs are drawn, evenly over targets; the paper has 500.
-        control_categories: kinds of targets that are left out, of
+        lm: The model, edited or not.
+        pairs: Sentences and their counterfactuals; see `levelhead.explain.attention.pairs`.
+        heads: Heads with a positive score, and heads with a negative score.
+        n: Number of pairs to draw, evenly over targets; the paper has 500.
+        control_categories: Kinds of targets to leave out, of
             `levelhead.explain.attention.pairs.CONTROL_CATEGORIES`.
-        placebo: whose words of one group may stand for each other, as a control; None: no control.
-        inference: seed, resamples and level. The seed samples the pairs too.
-        progress: is called with the number of texts read, and how many there are.
+        placebo: Lexicon whose words of one group may replace each other, as a control; None: no
+            control.
+        inference: Seed, resamples and level. The seed also samples the pairs.
+        progress: Callback for the number of texts read and the total number.
     """
     validate_head_groups(lm, heads)
     words = None if placebo is None else resolve_lexicon(placebo)
@@ -147,7 +148,7 @@ class _PairReadings(NamedTuple):
     pairs: tuple[CounterPair, ...]
     dropped: list[DroppedItem]
     attention: tuple[PairedAttention, PairedAttention]
-    """By weighting."""
+    """Results by weighting."""
 
 
 def _read_pairs(
@@ -157,7 +158,7 @@ def _read_pairs(
     words: Lexicon | None,
     progress: Callable[[int, int], None] | None,
 ) -> _PairReadings:
-    """Attention in originals, counterfactuals and placebos, of all heads that are compared."""
+    """Attention of all compared heads in originals, counterfactuals and placebos."""
     pairs = sampled_pairs.pairs
     controls = [None if words is None else make_placebo_sentence(pair, words) for pair in pairs]
     # Originals, counterfactuals and placebos in one reading, taken apart by position below.

@@ -1,4 +1,4 @@
-"""One sentence and its counterfactual, as some heads see them (Yang et al. 2025, Figure 3)."""
+"""Attention of some heads in one sentence and its counterfactual (Yang et al. 2025, Figure 3)."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ if TYPE_CHECKING:
 
 
 class AttentionStrip(Record):
-    """One sentence, word by word, as its target sees it."""
+    """Attention of the target of one sentence, word by word."""
 
     words: tuple[str, ...]
-    """Without special tokens and punctuation."""
+    """Words of the sentence, without special tokens and punctuation."""
     attribute: int
     target: int
 
 
 class HeadAttentionStrip(Record):
-    """One head's normalised attention from the target to every word. Counted from 0."""
+    """Normalised attention of one head from the target to every word. Counted from 0."""
 
     layer: int
     head: int
@@ -50,7 +50,7 @@ class AttentionExample(Record):
 
 
 def make_attention_example(lm: LM, pair: CounterPair, heads: HeadGroups) -> AttentionExample:
-    """One sentence and its counterfactual in some heads, word by word (Figure 3)."""
+    """Attention of some heads in one sentence and its counterfactual, word by word (Figure 3)."""
     validate_head_groups(lm, heads)
     strips, rows = [], []
     for sentence in (pair.original, pair.counter):

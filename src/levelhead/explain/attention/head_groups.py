@@ -1,4 +1,4 @@
-"""Which heads are looked at, and what a result of explain depends on."""
+"""The compared groups of heads, and the provenance of results on them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ EQUATION = "Yang et al. 2025, section 5.2"
 class HeadGroups(NamedTuple):
     """Heads with a positive score and heads with a negative one, `Site("head_out", layer, head)`.
 
-    Their values stand side by side: those of biased heads first.
+    Their values are concatenated, those of biased heads first.
     """
 
     biased: Sequence[Site]
@@ -39,7 +39,7 @@ class HeadGroups(NamedTuple):
 
     @property
     def columns(self) -> dict[Group, tuple[int, ...]]:
-        """The places of each group's heads in `sites`."""
+        """Columns of each group's heads in `sites`."""
         split = len(self.biased)
         return {
             "biased": tuple(range(split)),
@@ -48,20 +48,20 @@ class HeadGroups(NamedTuple):
 
     @property
     def as_json(self) -> dict[str, list[list[int]]]:
-        """As plain JSON: [layer, head], counted from 0."""
+        """The heads as plain JSON: [layer, head], counted from 0."""
         return {
             name: [[self.sites[i].layer, int(self.sites[i].head or 0)] for i in columns]
             for name, columns in self.columns.items()
         }
 
     def select(self, values: torch.Tensor) -> torch.Tensor:
-        """`[..., heads]` of `[..., layers, heads]`."""
+        """Select `[..., heads]` from `[..., layers, heads]`."""
         layers = [site.layer for site in self.sites]
         return values[..., layers, [int(site.head or 0) for site in self.sites]]
 
 
 def validate_head_groups(lm: LM, heads: HeadGroups) -> None:
-    """Refuse a group without heads, and heads that the model lacks or that are named twice."""
+    """Raise an error for an empty group, for heads that the model lacks, and for repeated heads."""
     for name, group_sites in heads._asdict().items():
         if not group_sites:
             raise NotMeasurableError(
@@ -72,7 +72,7 @@ def validate_head_groups(lm: LM, heads: HeadGroups) -> None:
 
 
 def validate_heads(lm: LM, sites: Sequence[Site]) -> tuple[Site, ...]:
-    """Heads that the model has, each once."""
+    """Raise an error for heads that the model lacks, and for repeated heads."""
     if not sites:
         raise LevelheadError("there is no head", hint="name at least one")
     for site in sites:
@@ -102,7 +102,7 @@ def make_provenance(
     settings: Mapping[str, object],
     inference: Inference | None = None,
 ) -> Provenance:
-    """What a result depends on; `settings` says what is its own."""
+    """Provenance of a result; `settings` are those of the result alone."""
     all_settings: dict[str, object] = {
         "model": {name: value for name, value in lm.settings.items() if name != "batch_shrunk_to"}
     }

@@ -1,4 +1,4 @@
-"""Where counter-stereotype pairs come from: a data set, mining, a file, or a lexicon's frames."""
+"""Sources of counter-stereotype pairs: a data set, mining, a file, or a lexicon's frames."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ if TYPE_CHECKING:
 
 MINED_FILE = "pairs.jsonl"
 FILE_COLUMNS = ("text", "twin", "attribute", "target", "group")
-"""Of a file of your own."""
+"""Required columns of a file of the user."""
 
 
 def counterstereotype_pairs(source: str | os.PathLike[str]) -> CounterPairs:
-    """Pairs of a data set, by name; of a folder of `levelhead data mine`; or of a file of your own.
+    """Read pairs of a data set, by name; of a folder of `levelhead data mine`; or of a user's file.
 
     A file is .csv, .tsv or .jsonl with the columns text, twin, attribute, target and group.
     """
@@ -50,7 +50,7 @@ def counterstereotype_pairs(source: str | os.PathLike[str]) -> CounterPairs:
 
 
 def pairs_from_dataset(name: str = "counter-stereotype") -> CounterPairs:
-    """The pairs of a data set."""
+    """Read the pairs of a data set."""
     row = dataset(name)
 
     def rows() -> Iterator[CounterPair | str]:
@@ -74,7 +74,7 @@ def pairs_from_dataset(name: str = "counter-stereotype") -> CounterPairs:
 
 
 def pairs_from_mined(folder: str | os.PathLike[str]) -> CounterPairs:
-    """The pairs that `levelhead data mine` wrote; sentences with several targets are left out."""
+    """Read the pairs of `levelhead data mine`; sentences with several targets are left out."""
     path = Path(folder) / MINED_FILE
     try:
         rows = [json.loads(line) for line in path.read_text("utf-8").splitlines()]
@@ -88,7 +88,7 @@ def pairs_from_mined(folder: str | os.PathLike[str]) -> CounterPairs:
 
 
 class _MinedRow(TypedDict):
-    """A line that `levelhead data mine` writes; words with their first and last character."""
+    """A line of the output of `levelhead data mine`; words with their first and last character."""
 
     id: str
     text: str
@@ -114,7 +114,7 @@ def _parse_mined_row(row: _MinedRow) -> CounterPair | str:
 
 
 def pairs_from_file(path: str | os.PathLike[str]) -> CounterPairs:
-    """The pairs of a file of your own, by the columns text, twin, attribute, target and group."""
+    """Read the pairs of a user's file with the columns text, twin, attribute, target and group."""
     columns = [[row.text for row in read_user_texts(str(path), name)] for name in FILE_COLUMNS]
     rows = enumerate(zip(*columns, strict=True), 1)
     pairs = [
@@ -131,16 +131,16 @@ def pairs_from_templates(
     groups: tuple[str, str] | None = None,
     carrier_kind: CarrierKind = "any",
 ) -> CounterPairs:
-    """Pairs made of a lexicon: own frames with the word of the group that a target leans to.
+    """Make pairs from a lexicon: frames with the word of the group that a target leans to.
 
-    For groups whose words hardly occur in running text near a target. A frame is no sample of a
-    language: the sentences of one target and one pair of words are nearly the same.
+    They are for groups whose words hardly occur near a target in running text. A frame is no sample
+    of a language: the sentences of one target and one pair of words are nearly the same.
 
     Args:
-        lexicon: whose words and targets.
-        targets: one of its families of targets; all of them by default.
-        groups: which two groups; by default its first two.
-        carrier_kind: what the targets are, for the frames (CARRIES of
+        lexicon: Lexicon of the words and targets.
+        targets: One of its families of targets; all of them by default.
+        groups: The two groups; by default the first two of the lexicon.
+        carrier_kind: Kind of the targets, for the frames (CARRIES of
             `data.counterfactuals.templates`).
     """
     first, second = lexicon.resolve_group_pair(groups)
@@ -189,7 +189,7 @@ def _pairs_in_frames(
 def _collect_pairs(
     rows: Iterable[CounterPair | str], data: tuple[tuple[str, str], ...]
 ) -> CounterPairs:
-    """The pairs among some rows, each once; the reasons of the others counted."""
+    """The valid pairs among some rows, each once; the others are counted by reason."""
     pair_of_key: dict[tuple[str, str, str], CounterPair] = {}
     reasons: Counter[str] = Counter()
     for row in rows:

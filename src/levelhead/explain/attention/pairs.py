@@ -1,9 +1,9 @@
 """Pairs for the counter-stereotype experiment (Yang et al. 2025, section 5.2, steps 1 and 2).
 
-A sentence with one word that marks a group (the attribute) and one word that opinion joins with it
-(the target), and its twin: the same sentence with the attribute's counterpart. Both words must
-stand in it once, as whole words, and the twin may differ in nothing else; what does not fit is left
-out and counted.
+A pair is a sentence with a word that marks a group (the attribute) and a word that is
+stereotypically associated with it (the target), and its twin: the same sentence with the
+attribute's counterpart. Both words must occur in it once, as whole words, and the twin may differ
+in nothing else. Other sentences are left out and counted.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ ATTRIBUTE_AFTER_TARGET = (
 
 
 class AnnotatedSentence(NamedTuple):
-    """A text, and where its attribute and its target stand."""
+    """A text, with the positions of its attribute and its target."""
 
     text: str
     attribute: Span
@@ -52,9 +52,9 @@ class CounterPair(NamedTuple):
 
     id: str
     group: str
-    """The group that the attribute marks."""
+    """Group that the attribute marks."""
     target_word: str
-    """The target, in small letters: what sentences are clustered by."""
+    """Target in lower case, by which sentences are clustered."""
     original: AnnotatedSentence
     counter: AnnotatedSentence
 
@@ -62,19 +62,19 @@ class CounterPair(NamedTuple):
 @final
 @dataclass(frozen=True)
 class CounterPairs:
-    """Pairs, what they were made of, and how many sentences were left out of them, and why."""
+    """Pairs with their sources, and the numbers and reasons of the sentences that were left out."""
 
     pairs: tuple[CounterPair, ...]
     data: tuple[tuple[str, str], ...]
     """Name and SHA-256 of every source."""
     exclusions: tuple[tuple[str, int], ...] = ()
-    """(reason, how many), by reason."""
+    """(reason, number) of the sentences that were left out."""
 
     def __len__(self) -> int:
         return len(self.pairs)
 
     def exclude(self, reason_of: Callable[[CounterPair], str]) -> CounterPairs:
-        """The pairs that no reason is given against; the others are counted by their reason."""
+        """Keep the pairs without a reason to drop them; the others are counted by reason."""
         reasons = [reason_of(pair) for pair in self.pairs]
         remaining = tuple(
             pair for pair, reason in zip(self.pairs, reasons, strict=True) if not reason
@@ -86,7 +86,7 @@ class CounterPairs:
 def make_counter_pair(
     name: str, text: str, twin: str, *, group: str, attribute: str, target: str
 ) -> CounterPair | str:
-    """A pair, or why it is none.
+    """Make a pair, or give the reason why it is none.
 
     >>> make_counter_pair("1", "A woman is a nurse.", "A man is a nurse.", group="f",
     ...        attribute="woman", target="nurse").counter
@@ -135,7 +135,7 @@ def make_counter_pair(
 
 
 def find_word(word: str, text: str) -> list[Span]:
-    """Where a word stands in a text: whole, in letters of any case.
+    """Find the positions of a whole word in a text, in upper or lower case.
 
     >>> find_word("men", "Men, women and men's things")
     [(0, 3), (15, 18)]
@@ -146,7 +146,7 @@ def find_word(word: str, text: str) -> list[Span]:
 
 
 def attribute_first(pairs: CounterPairs) -> CounterPairs:
-    """The pairs that a causal model can be queried with."""
+    """Select the pairs that a causal model can be queried with."""
     return pairs.exclude(
         lambda pair: (
             "" if pair.original.attribute < pair.original.target else ATTRIBUTE_AFTER_TARGET
@@ -161,17 +161,18 @@ def sample_pairs(
     seed: int = 0,
     control_categories: Sequence[str] = ("colours", "sports"),
 ) -> CounterPairs:
-    """Up to n pairs, as evenly spread over the targets as there are sentences.
+    """Sample up to n pairs, as evenly over the targets as possible.
 
-    The paper says nothing of how its 500 were drawn. In proportion, a few frequent words would be
-    most of them: here every target gives its first sentence before any gives its second. Which is
-    first is decided by a hash with the seed, so that the order of the source does not matter.
+    The paper does not describe how its 500 pairs were drawn. A proportional sample would consist
+    mostly of a few frequent words. Here every target gives its first sentence before any target
+    gives its second. A hash with the seed decides which sentence is first, so that the order of the
+    source does not matter.
 
     Args:
-        pairs: to draw from.
-        n: how many.
-        seed: of the draw.
-        control_categories: kinds of targets to leave out, of `CONTROL_CATEGORIES`; none: ().
+        pairs: The pairs to sample from.
+        n: Number of pairs.
+        seed: Seed of the sample.
+        control_categories: Kinds of targets to leave out, of `CONTROL_CATEGORIES`; () for none.
     """
     if n < 2:
         raise LevelheadError(f"{n} pairs are too few", hint="draw at least 2; the paper drew 500")
@@ -204,9 +205,9 @@ def sample_pairs(
 
 
 def make_placebo_sentence(pair: CounterPair, lexicon: Lexicon) -> AnnotatedSentence | None:
-    """The sentence with its attribute replaced by another word of the same group; None if none is.
+    """Replace the attribute by another word of the same group; None if there is none.
 
-    What changes then is the word, its frequency and its sense, but not the group.
+    This changes the word, its frequency and its sense, but not the group.
     """
     text, attribute, target = pair.original
     swap = swap_within_groups(text, lexicon)

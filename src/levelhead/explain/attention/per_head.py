@@ -1,4 +1,4 @@
-"""Head by head: the mean change in each, and which of many are no chance."""
+"""Mean change in each head, with p-values corrected over all heads."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class HeadAttentionChange(Record):
-    """One head's mean change. Layer and head are counted from 0."""
+    """Mean change of one head. Layer and head are counted from 0."""
 
     layer: int
     head: int
@@ -33,7 +33,7 @@ class HeadAttentionChange(Record):
     change: float
     interval: Interval
     p: PValue
-    """Two-sided; adjusted for all heads that were tested."""
+    """Two-sided p-value, adjusted for all heads that were tested."""
 
 
 def compute_head_changes(
@@ -44,14 +44,14 @@ def compute_head_changes(
     targets: Sequence[str],
     inference: Inference,
 ) -> tuple[tuple[HeadAttentionChange, ...], tuple[str, ...]]:
-    """Every head's mean change, p corrected over all heads that can be tested.
+    """Mean change of every head, with p corrected over all heads that can be tested.
 
-    The null exchanges original and twin, for all sentences of a target together and in all heads at
-    once; what is compared is |sum of the targets' totals| / sqrt(sum of their squares), and the
-    correction is Romano and Wolf's step-down max-T. (Redrawing targets instead would let heads that
-    change in few sentences, whose resamples may have hardly any spread, hide all others.)
-    `scipy.stats.permutation_test` is not used: max-T needs the statistics of all heads under the
-    same exchanges, which here are one matrix product.
+    The null distribution exchanges original and twin, for all sentences of a target together and in
+    all heads at once. The statistic is |sum of the targets' totals| / sqrt(sum of their squares),
+    and the correction is Romano and Wolf's step-down max-T. (If targets were resampled instead,
+    heads that change in few sentences, with hardly any spread in their resamples, would hide all
+    others.) `scipy.stats.permutation_test` is not used: max-T needs the statistics of all heads
+    under the same exchanges, which here are one matrix product.
     """
     summary = _summarise_heads(changes, targets)
     untested = [_label(sites[i]) for i in range(len(sites)) if not summary.is_testable[i]]
@@ -95,14 +95,15 @@ def compute_head_changes(
 
 
 class _HeadSummary(NamedTuple):
-    """Every head's mean change, its cluster-robust standard error, and its total by target."""
+    """Mean change of every head, its cluster-robust standard error, and its total by target."""
 
     mean: Values
     standard_error: Values
     sums: Values
-    """`[targets, heads]`."""
+    """`[targets, heads]` totals."""
     is_testable: NDArray[np.bool_]
-    """Whether an exchange of counterfactuals matters: at least two targets' totals are not 0."""
+    """Whether an exchange of counterfactuals changes the statistic: at least two totals are not
+    0."""
 
 
 def _summarise_heads(changes: Values, targets: Sequence[str]) -> _HeadSummary:
@@ -129,7 +130,7 @@ def _t_interval(summary: _HeadSummary, column: int, level: float) -> Interval:
 
 
 def _sum_by_target(values: Values, targets: Sequence[str]) -> tuple[Values, Values]:
-    """`[targets, heads]` sums over a target's sentences, and how many those are."""
+    """`[targets, heads]` sums over the sentences of a target, and the numbers of sentences."""
     _, target_index = np.unique(np.array(targets), return_inverse=True)
     sums = np.zeros((target_index.max() + 1, values.shape[1]))
     # `np.add.at` adds repeated indices; `sums[target_index] += values` would keep the last of them

@@ -1,8 +1,8 @@
-"""Would any split of the heads show it? The difference between groups under random groups.
+"""The difference between groups of heads, compared with random groups.
 
-Heads differ from each other, so any two groups of heads differ somewhat, and over enough sentences
-that is no chance. What biased heads do is worth reporting only if heads called biased at random, as
-many in every layer, do less.
+Heads differ from each other, so any two groups of heads differ somewhat, and with enough sentences
+the difference is significant. The difference of biased heads is worth reporting only if it is
+larger than that of random groups, with as many heads in every layer.
 """
 
 from __future__ import annotations
@@ -26,14 +26,15 @@ if TYPE_CHECKING:
 
 
 class HeadPermutationTest(Record):
-    """The difference between groups of heads, against groups sampled at random."""
+    """The difference between groups of heads, compared with that of random groups."""
 
     difference: float
-    """Biased less regular, of the mean changes."""
+    """Mean change of biased heads less that of regular heads."""
     random_interval: Interval
-    """Where the difference lies for random groups, as many biased heads in every layer."""
+    """Interval of the difference for random groups, with as many biased heads in every layer."""
     p: PValue
-    """Two-sided: twice the share of random groups that are as far out on the nearer side."""
+    """Two-sided: twice the share of random groups that are at least as extreme, on the nearer
+    side."""
 
 
 def permute_head_groups(
@@ -44,17 +45,17 @@ def permute_head_groups(
     inference: Inference,
     name: str,
 ) -> HeadPermutationTest:
-    """Permute the groups' labels among the heads of each layer.
+    """Permute the labels of the groups among the heads of each layer.
 
-    `scipy.stats.permutation_test` permutes all heads, and knows no layers to permute within; and a
+    `scipy.stats.permutation_test` permutes all heads, and cannot permute within layers. A
     difference of means under all permutations is one matrix product.
 
     Args:
-        changes: `[sentences, heads]`.
-        groups: the columns of the biased and of the regular heads.
-        sites: the heads, by column.
-        inference: seed, permutations and level.
-        name: of the number, for its own chance.
+        changes: `[sentences, heads]` changes.
+        groups: Columns of the biased and of the regular heads.
+        sites: The heads, by column.
+        inference: Seed, permutations and level.
+        name: Name of the number, which is part of the seed.
     """
     means = changes.mean(0)
     biased = np.zeros(len(sites), dtype=bool)

@@ -1,1 +1,1 @@
-"""What knowledge before a prompt does to the answer."""
+"""Effects of knowledge before a prompt on the answer."""

@@ -1,8 +1,9 @@
-"""One contrast for every kind of knowledge (Zhang 2023, Table 2), and what is said of it.
+"""A contrast for every kind of knowledge (Zhang 2023, Table 2), and its verdict.
 
-A change is called one if its corrected p says so; "unchanged" is no lack of evidence but a test of
-its own (two one-sided tests at a fifth of the base margin, each kind by itself); what neither
-shows is undecided. Verdicts are of the model's own preference, whichever group that is for.
+A change is a finding if its corrected p shows it. "Unchanged" is not a lack of evidence, but the
+result of an equivalence test (two one-sided tests at a fifth of the base margin, for each kind
+separately). If neither is shown, the verdict is undecided. Verdicts are about the model's own
+preference, whichever group it is for.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from levelhead.measures.cloze.margins import (
     estimate_margin,
     estimate_margin_change,
 )
-from levelhead.measures.cloze.prompts_base import BASE
+from levelhead.measures.cloze.prompt_measure import BASE
 from levelhead.measures.inference import estimate, holm_corrected
 from levelhead.measures.reductions import mean
 from levelhead.stats.designs import clustered_design
@@ -41,7 +42,7 @@ Verdict = Literal[
 Decision = Literal["yes", "no", "undecided"]
 SIGNIFICANCE_LEVEL = 0.05
 EQUIVALENCE_SHARE = 0.2
-"""The share of the base margin within which a change counts as none."""
+"""Share of the base margin below which a change counts as no change."""
 # Zhang 2023, Figures 2, 3 and 4.
 TOP_KS = (3, 5, 10)
 
@@ -56,11 +57,11 @@ EXPECTED_VERDICTS: dict[str, tuple[Verdict, ...]] = {
     "target_neutral_background_counter": ("mitigated", "overturned"),
     "unrelated": ("unchanged",),
 }
-"""What the paper expects of each kind (Knowledge Construction)."""
+"""Verdicts that the paper expects of each kind (Knowledge Construction)."""
 
 
 class TopKResult(Record):
-    """The paper's own numbers at one k (Figures 2-4, Eq. 1)."""
+    """The paper's numbers at one k (Figures 2-4, Eq. 1)."""
 
     k: Annotated[int, Field(ge=1)]
     first: Estimate
@@ -69,26 +70,27 @@ class TopKResult(Record):
     margin: Estimate | None = None
     """Half the difference of first - second between occupations that either group dominates."""
     words: Annotated[int, Field(ge=0)] | None = None
-    """Words that are among the k likeliest with knowledge and without; None for the base."""
+    """Number of words that are among the k likeliest with knowledge and without; None for the
+    base."""
     ratio: Estimate | None = None
-    """The mean of log p(w | knowledge) / p(w | base) over those of the dominating group."""
+    """Mean of log p(w | knowledge) / p(w | base) over these words of the dominating group."""
     other_ratio: Estimate | None = None
-    """And over those of the other one."""
+    """The same mean over these words of the other group."""
 
 
 class PromptContrast(Record):
-    """What one kind of knowledge does."""
+    """Effect of one kind of knowledge."""
 
     kind: str
     expected: tuple[Verdict, ...]
     margin: Estimate
-    """With the knowledge."""
+    """Margin with the knowledge."""
     change: Estimate
-    """Of the margin against base, occupation by occupation; p corrected over the kinds."""
+    """Change of the margin against base, paired by occupation; p corrected over the kinds."""
     shift: Estimate
-    """Of the mean margin: towards the first group everywhere."""
+    """Change of the mean margin: a shift towards the first group everywhere."""
     share_flipped: Estimate
-    """The share of occupations whose preferred group is another one than without knowledge."""
+    """Share of occupations whose preferred group differs from that without knowledge."""
     top_k: tuple[TopKResult, ...]
     verdict: Verdict
     matches_paper: Decision
@@ -97,12 +99,12 @@ class PromptContrast(Record):
 def compute_contrasts(
     answers: BatteryResponses, inference: Inference, *, ks: Sequence[int] = TOP_KS
 ) -> tuple[PromptContrast, ...]:
-    """All kinds of knowledge that were queried, but the factorial's; the paper's first.
+    """Contrasts of all queried kinds of knowledge except the factorial's; the paper's kinds first.
 
     Args:
-        answers: what a model said.
-        inference: seed, resamples and level.
-        ks: the k of the paper's own numbers.
+        answers: Answers of a model.
+        inference: Seed, resamples and level.
+        ks: The k of the paper's numbers.
     """
     queried_kinds = dict.fromkeys(item.kind for item in answers.items)
     # The factorial's cells are another family, which `compute_factorial_effects` corrects.
@@ -123,9 +125,9 @@ def compute_contrasts(
 def compute_change_difference(
     answers: BatteryResponses, first: str, second: str, inference: Inference
 ) -> Estimate | None:
-    """The change by one kind less that by another, occupation by occupation.
+    """Change by one kind less that by another, paired by occupation.
 
-    None where one of them was not asked.
+    None if one of them was not queried.
     """
     first_rows, second_rows = (_rows_by_occupation(answers, kind) for kind in (first, second))
     names = [name for name in first_rows if name in second_rows]
@@ -153,13 +155,13 @@ def compute_top_k(
 def decide_verdict(
     base: Estimate, margin: Estimate, change: Estimate, *, is_unchanged: bool
 ) -> Verdict:
-    """What a contrast shows.
+    """Verdict of a contrast.
 
     Args:
-        base: the margin without knowledge.
-        margin: the margin with it.
-        change: between the two, p corrected.
-        is_unchanged: whether the change is shown to be less than a fifth of the base margin.
+        base: Margin without knowledge.
+        margin: Margin with it.
+        change: Change between the two, with corrected p.
+        is_unchanged: Whether the change is shown to be smaller than a fifth of the base margin.
     """
     # Without a preference there is nothing to enhance or to mitigate.
     if 0 in base.interval:
@@ -184,10 +186,10 @@ def decide_verdict(
 def matches_paper_direction(
     verdict: Verdict, expected: tuple[Verdict, ...], base: Estimate
 ) -> Decision:
-    """Whether a verdict is one of those expected.
+    """Whether a verdict is one of the expected verdicts.
 
-    The paper expects something of a stereotype: where the model prefers the other group than the
-    one that dominates an occupation, there is none to enhance or to mitigate.
+    The paper's expectations are about a stereotype. If the model does not prefer the group that
+    dominates an occupation, there is no stereotype to enhance or to mitigate.
     """
     # Neither supports nor contradicts the paper: "no" would count a lack of evidence against it.
     if verdict in ("undecided", "no base preference") or not expected or base.value < 0:
@@ -247,12 +249,12 @@ def _is_unchanged(
 
 
 def with_95_level(inference: Inference) -> Inference:
-    """Verdicts are at one level, whatever level intervals are shown at."""
+    """The inference with the level of verdicts, whatever the level of intervals."""
     return replace(inference, level=1 - SIGNIFICANCE_LEVEL)
 
 
 def _rows_by_occupation(answers: BatteryResponses, kind: str) -> dict[str, list[int]]:
-    """The prompts of a kind by occupation."""
+    """The prompts of a kind, by occupation."""
     rows_of: dict[str, list[int]] = {}
     for i in answers.rows_of_kind(kind).tolist():
         rows_of.setdefault(answers.items[i].units[0], []).append(i)
@@ -312,10 +314,10 @@ def _compute_top_k_result(
 def _group_mass(
     answers: BatteryResponses, name: str, kind: str, values: torch.Tensor, inference: Inference
 ) -> Estimate:
-    """The mean probability of a group's words among the likeliest.
+    """Mean probability of a group's words among the likeliest.
 
-    Where there are none at all, no resample differs: then it lies below the largest share of
-    prompts that could have had one.
+    If no prompt has such a word, no resample differs: then the upper limit is that of the share of
+    prompts that could have one.
     """
     kind_values = values[answers.rows_of_kind(kind)]
     if kind_values.any():
@@ -339,7 +341,7 @@ def _mean_log_ratio(
     *,
     dominating: bool,
 ) -> Estimate | None:
-    """Eq. 1: the mean log ratio of one group's words that are among the k likeliest twice."""
+    """Eq. 1: mean log ratio of the words of a group that are among the k likeliest in both."""
     ratios_of = {
         name: [word.log_ratio for word in shared if word.is_dominating == dominating]
         for name, shared in shared_words.items()

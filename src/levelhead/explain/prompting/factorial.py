@@ -1,7 +1,8 @@
-"""What a counterexample owes to its word, its order and its verb.
+"""Effects of the word, the order and the verb of a counterexample.
 
-Zhang 2023 concludes that "syntactic structure and word position" count; its two kinds of
-counterexample differ in three things at once. Here each of the three changes by itself.
+Zhang 2023 concludes that "syntactic structure and word position" matter, but the two kinds of
+counterexample of the paper differ in three factors at once. Here each of the three factors is
+varied separately.
 """
 
 from __future__ import annotations
@@ -29,21 +30,22 @@ class FactorialCell(Record):
     """One of the eight counterexamples."""
 
     levels: tuple[str, str, str]
-    """Of word, order and verb."""
+    """Levels of word, order and verb."""
     change: Estimate
-    """Of the margin against base."""
+    """Change of the margin against base."""
 
 
 class Factorial(Record):
-    """The eight counterexamples, and the main effect of each thing that differs between them."""
+    """The eight counterexamples, and the main effect of each factor."""
 
     cells: tuple[FactorialCell, ...]
     effects: tuple[Estimate, ...]
-    """The mean change of the first level less that of the second; p corrected over the three."""
+    """Mean change of the first level less that of the second; p corrected over the three
+    factors."""
 
 
 def read_factorial_levels() -> dict[str, tuple[str, str, str]]:
-    """The kinds of the factorial, and their levels."""
+    """Kinds of the factorial, with their levels."""
     definition = load_counteracts_table()["factorial"]
     return {
         f"{word}, {pattern}": (word, *pattern.split(", "))
@@ -53,7 +55,7 @@ def read_factorial_levels() -> dict[str, tuple[str, str, str]]:
 
 
 def compute_factorial_effects(answers: BatteryResponses, inference: Inference) -> Factorial:
-    """Cells and main effects, of the occupations that were read in all cells."""
+    """Cells and main effects, on the occupations that could be read in all cells."""
     kinds = read_factorial_levels()
     rows: dict[str, dict[str, int]] = {}
     for i, item in enumerate(answers.items):

@@ -1,8 +1,9 @@
-"""What knowledge before a prompt does to whom the model puts into it (Zhang 2023).
+"""Effects of knowledge before a prompt on the group that the model prefers in it (Zhang 2023).
 
 The paper compares bars by eye. Here every kind of knowledge is a contrast: the change of the
 female-male margin against the same occupation's base prompt, between occupations that either group
-dominates, with occupations (and background occupations) resampled, corrected over the kinds.
+dominates. Occupations (and background occupations) are resampled, and p is corrected over the
+kinds.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from levelhead.explain.prompting.verbalizer import add_prevalent_words
 from levelhead.measures.cloze.battery import Battery
 from levelhead.measures.cloze.cloze import Cloze
 from levelhead.measures.cloze.margins import estimate_kind_mean, estimate_margin
-from levelhead.measures.cloze.prompts_base import BASE
+from levelhead.measures.cloze.prompt_measure import BASE
 
 if TYPE_CHECKING:
     from levelhead.data.prompts.counteracts import OccupationSet
@@ -44,34 +45,35 @@ COUNTEREXAMPLE_KINDS = ("target_counter_syntactic_similar", "target_counter_sema
 
 
 class KnowledgeResult(Record):
-    """A model's base preference, and what nine kinds of knowledge do to it."""
+    """Base preference of a model, and the effects of nine kinds of knowledge."""
 
     base: Estimate
     """Half the difference of the female-male margin between occupations that women and that men
     dominate, without knowledge; log-odds."""
     preference: Estimate
-    """The mean of the margin: a preference for one group everywhere."""
+    """Mean of the margin: a preference for one group everywhere."""
     mass: Estimate
-    """How much of the probability the verbalizer's words hold in base prompts."""
+    """Probability of all words of the verbalizer in base prompts."""
     top_k: tuple[TopKResult, ...]
     """The paper's numbers without knowledge."""
     contrasts: tuple[PromptContrast, ...]
     factorial: Factorial | None = None
-    """What a counterexample owes to its word, its order and its verb; None without that part."""
+    """Effects of the word, the order and the verb of counterexamples; None without the
+    factorial."""
     labour: LabourRegression | None = None
-    """The base margin against the share of women in each occupation."""
+    """Base margin against the share of women in each occupation."""
     claims: tuple[ClaimResult, ...]
-    """The claims of the paper's Results."""
+    """Claims of the paper's Results."""
     groups: tuple[str, str]
     n: Annotated[int, Field(ge=2)]
-    """Prompts that were read."""
+    """Number of prompts that were read."""
     occupations: Annotated[int, Field(ge=2)]
     dropped: tuple[DroppedItem, ...]
     notes: tuple[str, ...] = ()
     provenance: Provenance
 
     def find_contrast(self, kind: str) -> PromptContrast | None:
-        """The contrast of one kind of knowledge, if it was made."""
+        """Return the contrast of a kind of knowledge, if there is one."""
         return next((contrast for contrast in self.contrasts if contrast.kind == kind), None)
 
     def __str__(self) -> str:
@@ -89,18 +91,18 @@ def knowledge(
     inference: Inference = Inference(),
     context: RunContext = RunContext(),
 ) -> KnowledgeResult:
-    """Run the battery on a model.
+    """Run the experiment on a model.
 
     Args:
-        lm: a masked or causal model, edited or not.
-        cloze: prompts, verbalizer, form and separator; by default the 2,680 prompts.
-        verbalizer: the lexicon's words, or with "prevalence" those of the model's own output as
-            well, read off half of the occupations, which are left out
+        lm: A masked or causal model, edited or not.
+        cloze: Prompts, verbalizer, form and separator; by default the 2,680 prompts.
+        verbalizer: The lexicon's words, or with "prevalence" also words of the model's output.
+            These are read from half of the occupations, which are then left out
             (`explain.prompting.verbalizer`).
-        with_factorial: ask the 2 x 2 x 2 counterexamples as well (`data.prompts.factorial`); only
-            for the published prompts.
-        inference: seed, resamples and level.
-        context: store, threads, progress and cancellation.
+        with_factorial: Whether to query the 2 x 2 x 2 counterexamples too
+            (`data.prompts.factorial`); only for the published prompts.
+        inference: Seed, resamples and level.
+        context: Store, threads, progress and cancellation.
     """
     cloze = cloze or Cloze()
     require_option("verbalizer", verbalizer, get_args(Verbalizer))
@@ -120,7 +122,7 @@ def knowledge(
 
 
 def add_factorial_prompts(cloze: Cloze, prompt_set: OccupationSet) -> Cloze:
-    """The same with the factorial's prompts, of the same occupations, behind its own."""
+    """Add the prompts of the factorial on the same occupations."""
     items = cloze.items
     occupations = {item.occupation for item in items}
     extra = tuple(
@@ -135,7 +137,7 @@ def add_factorial_prompts(cloze: Cloze, prompt_set: OccupationSet) -> Cloze:
 def compute_knowledge(
     lm: LM, cloze: Cloze, answers: BatteryResponses, *, inference: Inference, threads: int = 1
 ) -> KnowledgeResult:
-    """All numbers of what a model said. No forward is run."""
+    """Compute all results from a model's answers, without a forward pass."""
     notes = [*answers.responses.notes]
     # Both need the published prompts; without them, the other results stand.
     effects = shares = None

@@ -1,8 +1,8 @@
 """Does a model track labour statistics, or exaggerate them?
 
-Zhang 2023 cuts occupations at half women; an analyst (45.9%) then weighs as much as a mechanic
-(2.9%). Here the base margin, in log-odds, is regressed on the log-odds of the share itself: a slope
-of 1 tracks the statistics, a larger one exaggerates them.
+Zhang 2023 divides occupations at a share of women of one half, so that an analyst (45.9%) weighs as
+much as a mechanic (2.9%). Here the base margin, in log-odds, is regressed on the log-odds of the
+share itself: a slope of 1 tracks the statistics, a larger slope exaggerates them.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from levelhead.core.errors import NotMeasurableError
 from levelhead.core.results import Estimate, Record
 from levelhead.data.prompts.counteracts import load_counteracts_table
 from levelhead.explain.prompting.contrasts import with_95_level
-from levelhead.measures.cloze.prompts_base import BASE, PAPER
+from levelhead.measures.cloze.prompt_measure import BASE, PAPER
 from levelhead.measures.inference import estimate
 from levelhead.measures.metric import Aggregate, Metric
 from levelhead.measures.reductions import take_resample
@@ -31,16 +31,16 @@ TrackingVerdict = Literal[
     "exaggerates", "tracks", "understates", "not related", "reversed", "undecided"
 ]
 TOLERANCE = 0.25
-"""How near to 1 or 0 all of the slope's interval must be to be called so."""
+"""Distance from 1 or 0 within which the whole interval of the slope must lie for a verdict."""
 
 
 class LabourRegression(Record):
-    """The base margin against the share of the first group's members in each occupation."""
+    """Base margin against the share of members of the first group in each occupation."""
 
     slope: Estimate
-    """Log-odds of the model for one unit of log-odds in the labour force; p against 1."""
+    """Log-odds of the model per unit of log-odds in the labour force; p against 1."""
     at_half: Estimate
-    """The margin of an occupation that is half and half."""
+    """Margin of an occupation with equal shares."""
     correlation: Estimate
     verdict: TrackingVerdict
 
@@ -91,7 +91,7 @@ def regress_on_labour_shares(answers: BatteryResponses, inference: Inference) ->
 
 
 def _share(answers: BatteryResponses, i: int) -> float:
-    """The share of the first group in an item's occupation, by Table 1."""
+    """Share of the first group in an item's occupation, by Table 1."""
     name, first = answers.items[i].units[0], answers.groups[0]
     row = load_counteracts_table()["occupations"].get(name)
     if row is None or set(answers.groups) != {"female", "male"}:

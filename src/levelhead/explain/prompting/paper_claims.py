@@ -1,6 +1,6 @@
-"""What Zhang 2023 says in its Results, as rows that a model can answer: yes, no or undecided.
+"""Claims in the Results of Zhang 2023, which hold for a model or not, or are undecided.
 
-The paper reports no numbers; each claim is put as the least that would make it true.
+The paper reports no numbers; each claim is stated as the weakest form that would make it true.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 ModelKind = Literal["masked", "causal", "any"]
 Side = Literal["turned", "same"]
-"""Of the margin with knowledge: beyond 0, or where it is without."""
+"""Position of the margin with knowledge: beyond 0, or on the same side as without."""
 
 
 class ClaimResult(Record):
@@ -28,18 +28,18 @@ class ClaimResult(Record):
 
     claim: str
     estimate: Estimate
-    """What it rests on."""
+    """Estimate that the verdict is based on."""
     verdict: str
     holds: Decision
 
 
 class PaperClaim(NamedTuple):
-    """A claim on one kind of knowledge."""
+    """A claim about one kind of knowledge."""
 
     text: str
     kind: str
     expected: tuple[Verdict, ...] | Side
-    """The verdicts with which it is true; or the side of 0 that the margin must then lie on."""
+    """Verdicts with which it is true; or the side of 0 that the margin must then be on."""
     model_kind: ModelKind = "any"
 
 
@@ -87,14 +87,14 @@ CLAIMS = (
 def check_paper_claims(
     base: Estimate, contrasts: Sequence[PromptContrast], *, syntax: Estimate | None, causal: bool
 ) -> tuple[ClaimResult, ...]:
-    """The paper's claims on one model.
+    """Evaluate the paper's claims for one model.
 
     Args:
-        base: the margin without knowledge.
-        contrasts: of the kinds of knowledge.
-        syntax: the change by a counterexample of similar syntax, less that by one of similar
-            meaning, occupation by occupation.
-        causal: whether the model is causal.
+        base: Margin without knowledge.
+        contrasts: Contrasts of the kinds of knowledge.
+        syntax: Change by a counterexample of similar syntax less that by one of similar meaning,
+            paired by occupation.
+        causal: Whether the model is causal.
     """
     kinds = {contrast.kind: contrast for contrast in contrasts}
     results = [
@@ -130,7 +130,7 @@ def _check_claim(claim: PaperClaim, contrast: PromptContrast, base: Estimate) ->
 
 
 def _side(base: Estimate, margin: Estimate) -> Side | None:
-    """Which side of 0 a stereotype moved to; None where it, or the move, is not distinct from 0."""
+    """Side of 0 that a stereotype moved to; None if it, or the move, is not distinct from 0."""
     # The claims are about stereotypes: where the model has none without knowledge, none can turn.
     if base.interval.low <= 0 or 0 in margin.interval:
         return None
@@ -138,7 +138,7 @@ def _side(base: Estimate, margin: Estimate) -> Side | None:
 
 
 def _check_unrelated(base: Estimate, unrelated: PromptContrast) -> ClaimResult:
-    """The preference stays on its side: the paper does not ask that its size does."""
+    """Whether the preference stays on its side, whatever its size, as the paper claims."""
     margin = unrelated.margin
     if 0 in base.interval or 0 in margin.interval:
         holds: Decision = "undecided"
@@ -153,7 +153,7 @@ def _check_unrelated(base: Estimate, unrelated: PromptContrast) -> ClaimResult:
 
 
 def _check_syntax(base: Estimate, syntax: Estimate) -> ClaimResult:
-    """Counterexamples work by syntax: those of similar syntax take more."""
+    """Whether counterexamples act by syntax: those of similar syntax have larger effects."""
     if base.interval.low <= 0 or 0 in syntax.interval:
         holds: Decision = "undecided"
     else:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from levelhead.core.errors import NotMeasurableError
 from levelhead.data.prompts.counteracts import make_counteracts_prompts
 from levelhead.measures.cloze.formatting import choose_prompt_format
-from levelhead.measures.cloze.prompts_base import KINDS
+from levelhead.measures.cloze.prompt_measure import KINDS
 
 if TYPE_CHECKING:
     from levelhead.data.prompts.counteracts import CounteractsPrompt
@@ -23,19 +23,19 @@ if TYPE_CHECKING:
     from levelhead.models.lm import LM
 
 GROUP_NAMING_KINDS = ("target_syntactic_similar", "target_counter_syntactic_similar")
-"""Knowledge that names a group: the dominating one, and the other."""
+"""Kinds of knowledge that name the dominating group, and the other group."""
 # The paper sorts tokens "at a 0.5 ratio" (quoted above).
 RATIO = 0.5
 MIN_OCCUPATIONS = 3
-"""Occupations that must agree: a word of any kind falls on one side of a half by chance."""
+"""Number of occupations that must agree: any word falls on one side of a half by chance."""
 TOP_K = 10
 
 
 class FrequentAnswers(NamedTuple):
-    """Words of a model's output that are likelier where one of two groups was named."""
+    """Words of a model's output that are likelier after one of two groups was named."""
 
     cloze: Cloze
-    """With these words, of the occupations that they were not read off."""
+    """The measure with these words, on the occupations that they were not read from."""
     note: str
 
 
@@ -44,15 +44,16 @@ def add_prevalent_words(
 ) -> FrequentAnswers:
     """The lexicon's words, and those among the model's k likeliest, sorted by prevalence.
 
-    A word's prevalence is its mean probability where knowledge names the first group, as a share
-    of that and the one where it names the second; most occupations must agree on its side. Read off
-    every other occupation of each side, which are then neither asked about nor named.
+    The prevalence of a word is p1 / (p1 + p2), where p1 and p2 are its mean probabilities if
+    knowledge names the first or the second group; most occupations must agree on its side. The
+    words are read from every other occupation of each side. These occupations are then neither
+    queried nor named.
 
     Args:
-        lm: the model.
-        cloze: whose prompts, lexicon, form and separator are taken.
-        ratio: above it a word stands for the first group, else for the second.
-        k: how many of the likeliest tokens of a prompt are sorted.
+        lm: The model.
+        cloze: Measure that gives the prompts, lexicon, form and separator.
+        ratio: Prevalence above which a word stands for the first group, otherwise for the second.
+        k: Number of the likeliest tokens of a prompt that are sorted.
     """
     prompts = (
         tuple(make_counteracts_prompts(cloze.prompts, backgrounds=cloze.backgrounds))
@@ -115,7 +116,7 @@ def add_prevalent_words(
 
 
 def _likelier_group(masses: list[list[float]], ratio: float) -> int | None:
-    """The group a word is likelier with, if enough occupations agree (two of three, and three)."""
+    """Group that a word is likelier with, if enough occupations agree (two of three, and three)."""
     sides = [0 if first / (first + second) > ratio else 1 for first, second in masses]
     # The side of the total is not enough: one occupation with a large probability could decide it.
     totals = [sum(column) for column in zip(*masses, strict=True)]

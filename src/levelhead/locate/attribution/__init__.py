@@ -1,1 +1,1 @@
-"""Scores of heads: gradients, integrated gradients, ablation."""
+"""Scores of heads: gradients, integrated gradients and ablation."""

@@ -1,4 +1,4 @@
-"""Ablation: a part's output replaced by nothing, or by its mean."""
+"""Ablation: the output of a part is replaced by zero or by its mean."""
 
 from __future__ import annotations
 
@@ -17,27 +17,27 @@ if TYPE_CHECKING:
 
 
 class AblationVariant(NamedTuple):
-    """The model with some parts scaled, or set to their mean."""
+    """Parts of the model that are scaled, or set to their means."""
 
     sites: tuple[Site, ...]
     factor: float | None = 0.0
-    """0 ablates, 2 doubles; None: the mean over the queried tokens."""
+    """0 ablates, 2 doubles; None: replaced by the mean over the tokens of the queries."""
 
     @property
     def as_json(self) -> tuple[Json, ...]:
-        """As plain JSON."""
+        """The variant as plain JSON."""
         return tuple(tuple(site) for site in self.sites), self.factor
 
     @classmethod
     def from_json(
         cls, values: tuple[Sequence[tuple[Stream, int, int | None]], float | None]
     ) -> AblationVariant:
-        """Back from plain JSON."""
+        """Read the variant from plain JSON."""
         sites, factor = values
         return cls(tuple(Site(*site) for site in sites), factor)
 
     def make_edit(self, means: Mapping[Site, torch.Tensor]) -> Edit:
-        """What is done to the model."""
+        """The edits that make the variant of the model."""
         if self.factor is None:
             return AblationEdit(self.sites, tuple(means[site] for site in self.sites))
         if all(site.stream == "head_out" for site in self.sites):
@@ -48,7 +48,7 @@ class AblationVariant(NamedTuple):
 @final
 @dataclass(frozen=True, eq=False)
 class AblationEdit(Edit):
-    """Any stream scaled, or replaced by a constant: for measuring, never for keeping."""
+    """Scale any site, or replace it by a constant; for measuring only, never saved with a model."""
 
     sites: tuple[Site, ...]
     means: tuple[torch.Tensor, ...] = field(default=(), repr=False)
@@ -56,18 +56,18 @@ class AblationEdit(Edit):
     kind: ClassVar[str] = "ablated"
 
     def __call__(self, activation: torch.Tensor, site: Site) -> torch.Tensor:
-        """The mean of the site everywhere, or the activation times the factor."""
+        """The mean of the site for all tokens, or the activation times the factor."""
         if not self.means:
             return activation * self.factor
         # One vector at every token; padding gets it as well, which attention does not read.
         return self.means[self.sites.index(site)].to(activation).expand_as(activation)
 
     def matrix(self, site: Site, width: int) -> torch.Tensor | None:
-        """The factor times the identity; None of a mean."""
+        """The factor times the identity; None for a mean."""
         return None if self.means else torch.eye(width, dtype=torch.float64) * self.factor
 
     def width(self, site: Site) -> int | None:
-        """That of the mean."""
+        """Width of the mean."""
         return len(self.means[self.sites.index(site)]) if self.means else None
 
     @property

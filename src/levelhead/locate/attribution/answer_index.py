@@ -1,7 +1,7 @@
-"""Uses: every question of every item, and where its answer goes in the readouts.
+"""Index of answers: every query of every item, and the position of its answer in the responses.
 
-A question that two items share is run for each of them, so that what an item contributes is its
-own, and contributions add up exactly.
+A query that two items share is run for each of them, so that the contributions of the items are
+separate and add up exactly.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ if TYPE_CHECKING:
 
 
 class AnswerIndex(NamedTuple):
-    """The questions of some readouts, item by item."""
+    """The queries of some responses, item by item."""
 
     query_set: QuerySet
     queries: tuple[QueryArgs, ...]
     item: torch.Tensor
-    """`[uses]`: the item that asks."""
+    """`[answers]` index of the item."""
     slot: torch.Tensor
-    """Which of its answers; 0 where they are averaged."""
+    """Index of the answer within its item; 0 if answers are averaged."""
     weight: torch.Tensor
-    """1, or 1/n where n answers are averaged; float64."""
+    """Weight of the answer: 1, or 1/n if n answers are averaged; float64."""
 
     def values(self, answers: torch.Tensor, template: torch.Tensor) -> torch.Tensor:
-        """The readouts' values of `[uses, r]` answers, differentiable; float64."""
+        """The values of the responses from `[answers, r]` answers, differentiable; float64."""
         weighted = answers.double() * self.weight[:, None]
         if self.query_set.average_answers:
             # Out-of-place forms, because autograd must follow the answers into the readouts.
@@ -42,9 +42,9 @@ class AnswerIndex(NamedTuple):
     def answer_cotangents(
         self, value_cotangents: torch.Tensor, rows: torch.Tensor | slice = slice(None)
     ) -> torch.Tensor:
-        """`[..., uses, r]` the derivative by some answers, of `[..., items(, asks), r]` by value.
+        """`[..., answers, r]` derivatives by answers from `[..., items(, queries), r]` by values.
 
-        The transpose of `values`.
+        This is the transpose of `values`.
         """
         item, slot, weight = self.item[rows], self.slot[rows], self.weight[rows]
         if self.query_set.average_answers:
@@ -53,7 +53,7 @@ class AnswerIndex(NamedTuple):
 
 
 def index_answers(lm: LM, measure: Measure, responses: Responses) -> AnswerIndex:
-    """Index the answers behind some readouts of a measure's primary metric."""
+    """Index the answers behind the responses to a measure's primary metric."""
     query_set = measure.queries(lm)[0]
     # A sampled token is a step function of the mask: its gradient would be 0, "no head matters".
     if query_set.query_kind == "sample":

@@ -1,14 +1,15 @@
 """The gradient of a measure by every head's mask, exact and in bounded memory.
 
 Yang et al. 2025, Eq. 4: b(i, j) = dL / dm(i, j) at m = 1, signed, without normalisation by layer
-and without absolute values (both are Michel et al. 2019's). A measure such as SEAT is a ratio over
-all words, so that gradients of batches do not add up to it. What does: read all items without a
-gradient, differentiate the formula by their readouts, and push these derivatives (cotangents) back
-through a second forward of every batch. Every row of a batch has masks of its own, so that one
-backward gives each row's exact share; shares add up to the score.
+and without absolute values (both are of Michel et al. 2019). A measure such as SEAT is a ratio over
+all words, so gradients of batches do not add up to its gradient. Therefore all items are first read
+without a gradient. The metric is differentiated by these responses, and the derivatives
+(cotangents) are propagated back through a second forward pass of every batch. Every row of a batch
+has separate masks, so that one backward pass gives the exact share of each row; the shares add up
+to the score.
 
-Shares must not be resampled where the formula is not linear: the cotangents move with the sample.
-The gradient ranks; ablation infers.
+Shares must not be resampled if the metric is not linear, because the cotangents change with the
+sample. The gradient ranks heads; ablation tests them.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ if TYPE_CHECKING:
     from levelhead.models.sites import Stream
 
 CotangentsFor = Callable[[torch.Tensor], torch.Tensor]
-"""`[cotangents, uses, r]` of some uses, by number."""
+"""Function that returns `[cotangents, answers, r]` of some answers, by index."""
 TASK_FUNCTION = "levelhead.locate.attribution.gradient:compute_contributions"
 # Part of every task's key: a new number when the stored arrays change, or old ones are reused.
 REVISION = 1
@@ -62,27 +63,27 @@ STREAM_OF_COMPONENT: dict[Component, Stream] = {
 @final
 @dataclass(frozen=True, eq=False)
 class Contributions:
-    """What each item adds to the derivative by each mask."""
+    """Contribution of each item to the derivative by each mask."""
 
     items: tuple[str, ...]
     by_component: dict[Component, torch.Tensor]
-    """`[..., items, layers, heads]` (heads 1 for other parts), float64."""
+    """`[..., items, layers, heads]` contributions (heads is 1 for other parts), float64."""
 
     def total(self, component: Component = "heads") -> torch.Tensor:
-        """`[..., layers, heads]`: the scores (Eq. 4)."""
+        """`[..., layers, heads]` scores (Eq. 4)."""
         return self.by_component[component].sum(-3)
 
 
 def compute_cotangents(
     measure: Measure, responses: Responses, *, detach_attributes: bool = False
 ) -> torch.Tensor:
-    """The derivative of a measure's primary metric by its readouts, shaped like these.
+    """Derivative of a measure's primary metric by its responses, in the shape of their values.
 
     Args:
-        measure: what is differentiated; a step function is refused.
-        responses: where.
-        detach_attributes: hold fixed what the measure does not sample, such as SEAT's attribute
-            words. The paper calls them "static"; the exact derivative needs both.
+        measure: The measure to differentiate; a step function raises an error.
+        responses: Responses at which the derivative is taken.
+        detach_attributes: Whether to hold items fixed that the measure does not sample, such as
+            SEAT's attribute words. The paper calls them "static"; the exact derivative needs both.
     """
     require_differentiable(measure.primary_metric)
     # The formula is differentiated on all readouts at once: SEAT is a ratio over all words, and the
@@ -108,16 +109,18 @@ def compute_gradient(
     components: Sequence[Component] = ("heads",),
     context: RunContext = RunContext(),
 ) -> Contributions:
-    """The second of two passes: shares of every item, of readouts that were read before.
+    """Compute the contribution of every item from responses that were read before.
+
+    This is the second of two passes.
 
     Args:
-        lm: the model that was read.
-        measure: what is differentiated.
-        responses: what it said.
-        value_cotangents: `[..., *values]` cotangents; by default those of the measure. Several,
-            stacked before the first dimension, share every forward pass.
-        components: whose masks.
-        context: store, threads, progress and cancellation.
+        lm: The model whose responses they are.
+        measure: The measure to differentiate.
+        responses: Responses of the model.
+        value_cotangents: `[..., *values]` cotangents; by default those of the measure. Several
+            cotangents, stacked before the first dimension, share every forward pass.
+        components: Parts whose masks are differentiated.
+        context: Store, threads, progress and cancellation.
     """
     require_differentiable(measure.primary_metric)
     answer_index = index_answers(lm, measure, responses)
@@ -153,9 +156,9 @@ def backpropagate(
     components: Sequence[Component] = ("heads",),
     context: RunContext = RunContext(),
 ) -> dict[Component, torch.Tensor]:
-    """`[cotangents, items, layers, heads]` by part: `[cotangents, uses, r]` pushed back to masks.
+    """`[cotangents, items, layers, heads]` gradients by part, from `[cotangents, answers, r]`.
 
-    All cotangents share every forward, and are made for one shard at a time.
+    All cotangents share every forward pass, and are computed for one shard at a time.
     """
     store = open_store(lm.response_store(context.store))
     tasks, rows_by_task, cotangents_by_key = _plan_tasks(
@@ -187,7 +190,7 @@ def backpropagate(
 
 
 def gate_shape(layout: ModelLayout, component: Component) -> tuple[int, int]:
-    """Layers and heads of a part's masks."""
+    """Numbers of layers and heads of the masks of a part."""
     if component == "embeddings":
         return 1, 1
     return layout.layers, layout.heads if component == "heads" else 1
@@ -196,7 +199,7 @@ def gate_shape(layout: ModelLayout, component: Component) -> tuple[int, int]:
 def make_unit_gates(
     layout: ModelLayout, components: Sequence[Component], n_rows: int
 ) -> dict[Stream, torch.Tensor]:
-    """Masks of 1, a copy for every row, that want a gradient."""
+    """Masks of 1 that require a gradient, a copy for every row."""
     return {
         STREAM_OF_COMPONENT[component]: torch.ones(
             # A mask of its own for every row: one backward pass then gives each row's share.
@@ -210,7 +213,7 @@ def make_unit_gates(
 
 
 def compute_contributions(spec: FrozenDict) -> bytes:
-    """The unit of work: `[cotangents, asks, masks]`, each ask's share, for one shard of asks."""
+    """Task of the engine: `[cotangents, queries, masks]` share of each query of one shard."""
     lm = registered_model(str(spec["model"]))
     settings = json.loads(to_canonical_json(spec))
     cotangent_stack = _PENDING_COTANGENTS[settings["cotangents"]]()
@@ -230,7 +233,7 @@ def compute_contributions(spec: FrozenDict) -> bytes:
 def _backward(
     lm: LM, local_query: LocalQuery, cotangent_stack: torch.Tensor, components: Sequence[Component]
 ) -> torch.Tensor:
-    """One forward and, for each set of cotangents, one backward for every batch."""
+    """One forward pass for every batch and, for each set of cotangents, one backward pass."""
     query = local_query.query
     # A question may need several rows (one per masked token): `[rows]` the question of each.
     query_of_row = torch.tensor(query.items or range(len(query.rows)))
@@ -276,7 +279,7 @@ def _gate_sizes(layout: ModelLayout, components: Sequence[Component]) -> list[in
 
 # Tasks are specified by JSON: a task names its cotangents by hash and finds them here.
 _PENDING_COTANGENTS: dict[str, Callable[[], torch.Tensor]] = {}
-"""The cotangents of this process that are being pushed back, by hash; made when they are needed."""
+"""Cotangents that this process propagates back, by hash; computed when they are needed."""
 
 
 @contextmanager
@@ -296,7 +299,7 @@ def _plan_tasks(
     components: tuple[Component, ...],
     threads: int,
 ) -> tuple[list[Task], list[torch.Tensor], dict[str, Callable[[], torch.Tensor]]]:
-    """Units of about as many asks as a shard of readouts has, in the order of the items."""
+    """Shards of about as many queries as a shard of responses has, in the order of the items."""
     tasks: list[Task] = []
     rows_by_task: list[torch.Tensor] = []
     cotangents_by_key: dict[str, Callable[[], torch.Tensor]] = {}
@@ -328,7 +331,7 @@ def _plan_tasks(
 
 
 def require_nonzero_gradient(derivative: torch.Tensor, measure: Measure, variable: str) -> None:
-    """A gradient of 0 everywhere would read as "no biased heads"."""
+    """Raise an error if the gradient is 0 everywhere, which would suggest "no biased heads"."""
     if not bool(derivative.isfinite().all()):
         raise NotMeasurableError(
             f"the gradient of {measure.name} by {variable} is not finite",

@@ -1,9 +1,9 @@
-"""The gradient integrated along a path: masks from 0 to 1 together.
+"""The gradient integrated along a path on which all masks go from 0 to 1 together.
 
-C(p) = integral over t of dL/dm(p) at m = t for all parts: contributions that add up to
-L(1) - L(0), what the parts do together (integrated gradients, Sundararajan et al. 2017, with masks
-as the inputs). Eq. 4 of Yang et al. 2025 is its end at t = 1. Gauss and Legendre's rule, with more
-nodes until the sum is met.
+C(p) = integral over t of dL/dm(p) at m = t for all parts. These contributions add up to L(1) -
+L(0), the joint effect of the parts (integrated gradients, Sundararajan et al. 2017, with masks as
+inputs). Eq. 4 of Yang et al. 2025 is the end of the path, at t = 1. The integral is computed by
+Gauss-Legendre quadrature, with more nodes until the sum is reached.
 """
 
 from __future__ import annotations
@@ -44,19 +44,19 @@ TOLERANCE = 1e-3
 @final
 @dataclass(frozen=True, eq=False)
 class PathAttribution:
-    """Contributions that add up to what the parts do together."""
+    """Contributions that add up to the joint effect of the parts."""
 
     scores: dict[Component, torch.Tensor]
-    """`[layers, heads]` for each part."""
+    """`[layers, heads]` contributions, for each part."""
     full_value: float
-    """L(1): the measure of the unedited model."""
+    """L(1): the value of the unedited model."""
     masked_value: float
-    """L(0): with all these parts masked."""
+    """L(0): the value with all these parts masked."""
     n_nodes: int
 
     @property
     def gap(self) -> float:
-        """Sum of contributions less L(1) - L(0)."""
+        """Sum of the contributions less (L(1) - L(0))."""
         total = sum(float(component_scores.sum()) for component_scores in self.scores.values())
         return total - (self.full_value - self.masked_value)
 
@@ -67,10 +67,11 @@ def integrate_masks(
     """Integrate the gradient over masks from 0 to 1.
 
     Args:
-        lm: the model.
-        measure: what is differentiated.
-        responses: which items.
-        components: whose masks; not the embeddings: without them all words are the same vector.
+        lm: The model.
+        measure: The measure to differentiate.
+        responses: Responses to the items.
+        components: Parts to mask, without the embeddings: if these are masked, all words have the
+            same vector.
     """
     require_differentiable(measure.primary_metric)
     if "embeddings" in components:
@@ -144,7 +145,7 @@ def _evaluate_at(
     components: Sequence[Component],
     mask_value: float,
 ) -> tuple[torch.Tensor, dict[Component, torch.Tensor]]:
-    """The measure with all masks at t, and its gradient there: two passes."""
+    """The value of the measure with all masks at t, and its gradient there, in two passes."""
     query = local_query.query
     query_of_row = torch.tensor(query.items or range(len(query.rows)))
 

@@ -1,4 +1,4 @@
-"""Means of parts over all queried tokens: what mean ablation puts in their place."""
+"""Mean activations over all tokens of the queries, which replace outputs in mean ablation."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ if TYPE_CHECKING:
 @final
 @dataclass(frozen=True, eq=False)
 class TokenSums(Readout):
-    """Sums of some sites' activations over the tokens of each row, padding aside."""
+    """Sums of the activations of some sites over the tokens of each row, without padding."""
 
     sites: tuple[Site, ...]
 
     @property
     def capture_sites(self) -> frozenset[StreamLayer]:
-        """The sites' activations."""
+        """The activations of the sites."""
         return frozenset((site.stream, site.layer) for site in self.sites)
 
     def __call__(self, output: ForwardOutput) -> torch.Tensor:
-        """Sites side by side."""
+        """The activations of the sites, concatenated."""
         width = output.batch.width
         lengths = torch.tensor(output.batch.lengths)
         # Padding would pull the mean towards the activations of no token.
@@ -53,9 +53,10 @@ class TokenSums(Readout):
 def compute_mean_activations(
     lm: LM, measure: Measure, responses: Responses, sites: Sequence[Site]
 ) -> dict[Site, torch.Tensor]:
-    """The mean activation at some sites, in one forward of what the measure asks.
+    """Mean activation of some sites, in one forward pass over the queries of the measure.
 
-    Over all tokens of the rows that are run: what words share of a text counts once.
+    The mean is over all tokens of the rows that are run; the part that several words of a text
+    share counts once.
     """
     answer_index = index_answers(lm, measure, responses)
     local_query, _ = build_query(

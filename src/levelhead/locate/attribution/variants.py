@@ -1,8 +1,8 @@
 """Run the same queries on a model and on many variants with some parts changed.
 
-One worker for ablation, greedy selection, random controls and amplification. What variants have in
-common is computed once (`models.forward.edit_sweep`). Row 0 is the unedited model, in the same
-batches, so that differences are paired.
+Ablation, greedy selection, random controls and amplification all use it. Layers that variants share
+are computed once (`models.forward.edit_sweep`). Row 0 is the unedited model, in the same batches,
+so that differences are paired.
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ if TYPE_CHECKING:
 TASK_FUNCTION = "levelhead.locate.attribution.variants:compute_variant_answers"
 REVISION = 3
 MAX_VARIANTS_PER_TASK = 80
-"""Variants in a unit, at most: what it returns must stay small."""
+"""Maximum number of variants in a shard: its result must stay small."""
 
 
 class QueryCell(NamedTuple):
-    """An item's questions, or those of its contexts that lie in one block."""
+    """The queries of an item, or those of its contexts that lie in one block."""
 
     item: int
     block: int
@@ -57,17 +57,18 @@ class QueryCell(NamedTuple):
 @final
 @dataclass(frozen=True, eq=False)
 class AblationResponses:
-    """What the model and its variants said."""
+    """Responses of the model and its variants."""
 
     responses: Responses
-    """Of the unedited model, as they were read before."""
+    """Responses of the unedited model, as they were read before."""
     cells: tuple[QueryCell, ...]
     variants: tuple[AblationVariant, ...]
     answers: np.ndarray[tuple[int, ...], np.dtype[np.floating]]
-    """`[1 + variants, cells(, asks), r]`; averaged over a cell's contexts where items are."""
+    """`[1 + variants, cells(, queries), r]` values; averaged over the contexts of a cell if the
+    answers of items are averaged."""
 
     def responses_of(self, number: int | None, blocks: frozenset[int] | None = None) -> Responses:
-        """The responses of a variant (None: of the unedited model), of some blocks of contexts."""
+        """The responses of a variant (None: of the unedited model), for some blocks of contexts."""
         row = 0 if number is None else number + 1
         answers = torch.from_numpy(self.answers[row]).double()
         # What single contexts of the unedited model gave is no part of a variant.
@@ -106,16 +107,16 @@ def read_variants(
     means: Mapping[Site, torch.Tensor] | None = None,
     context: RunContext = RunContext(),
 ) -> AblationResponses:
-    """Ask a model and its variants what a measure asks.
+    """Run the queries of a measure on a model and its variants.
 
     Args:
-        lm: the model.
-        measure: what asks.
-        responses: the items; what could not be read is not asked again.
-        variants: what is changed.
-        block_of: the block of a context, where contexts must be distinguished.
-        means: for mean ablation, each site's mean.
-        context: store, threads, progress and cancellation.
+        lm: The model.
+        measure: The measure.
+        responses: Responses of the model; queries without an answer are not run again.
+        variants: The changes of the model.
+        block_of: The block of a context, if contexts must be distinguished.
+        means: Mean of each site, for mean ablation.
+        context: Store, threads, progress and cancellation.
     """
     if not variants:
         raise LevelheadError("there is no variant to ask", hint="name the parts to be changed")
@@ -156,7 +157,7 @@ def read_variants(
 
 
 def compute_variant_answers(spec: FrozenDict) -> bytes:
-    """The unit of work: `[1 + variants, cells(, asks), r]` for one shard of cells."""
+    """Task of the engine: `[1 + variants, cells(, queries), r]` for one shard of cells."""
     lm = registered_model(str(spec["model"]))
     settings = json.loads(to_canonical_json(spec))
     cells = [[tuple(query) for query in cell] for cell in settings["cells"]]
@@ -190,13 +191,13 @@ def compute_variant_answers(spec: FrozenDict) -> bytes:
 
 # Tasks are specified by JSON, and tensors do not fit there: a task names means by their hash.
 _MEANS_BY_HASH: dict[str, Mapping[Site, torch.Tensor]] = {}
-"""The means of this process that are being used, by hash."""
+"""Means that this process uses, by hash."""
 
 
 def _answer_all(
     lm: LM, local_query: LocalQuery, edit_sets: Sequence[EditSet]
 ) -> np.ndarray[tuple[int, int, int], np.dtype[np.floating]]:
-    """`[edit sets, asks, r]`."""
+    """`[edit sets, queries, r]` answers."""
     swept = run_edit_sets(lm, local_query.query, edit_sets)
     return np.stack([local_query.join_columns(edit_answers).numpy() for edit_answers in swept])
 
@@ -224,7 +225,7 @@ def _plan_tasks(
     means: Mapping[Site, torch.Tensor] | None,
     threads: int,
 ) -> tuple[list[Task], list[list[int]]]:
-    """Shards of cells, of about as many questions as a shard of readouts has."""
+    """Shards of cells, with about as many queries as a shard of responses has."""
     query_set = measure.queries(lm)[0]
     # Sharded by content, not by position: an added item changes one shard, not all.
     cells_by_query_hash: dict[str, list[int]] = {}

@@ -1,1 +1,1 @@
-"""Whether what was located holds: the other half, random heads, repeated splits."""
+"""Validation of located heads: the other half, random heads and repeated splits."""

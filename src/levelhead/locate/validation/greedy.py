@@ -1,6 +1,7 @@
-"""Heads chosen one after another, each for what it adds to those chosen before.
+"""Greedy selection of heads: each is chosen for its effect beyond that of the heads before it.
 
-The top k by single scores may all carry the same thing; masked together they may do less, or more.
+The top k heads by single scores may all carry the same information; masked together, they may have
+a smaller or a larger effect.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from levelhead.core.results import Estimate, Record
 from levelhead.core.run_context import Inference, RunContext
 from levelhead.locate.attribution.ablation import AblationVariant
 from levelhead.locate.attribution.variants import read_variants
-from levelhead.locate.effects import AblationEffects, estimate_effects
+from levelhead.locate.effects import estimate_effects
 from levelhead.locate.head_map import head_label
 
 if TYPE_CHECKING:
@@ -25,34 +26,36 @@ if TYPE_CHECKING:
     from levelhead.measures.responses import Responses
     from levelhead.models.lm import LM
     from levelhead.models.sites import Site
+    from levelhead.stats.paired_effects import PairedEffects
 
 
-class GreedyStep(Record):
-    """One head more."""
+class GreedyHead(Record):
+    """A head that was added to the selection."""
 
     head: str
     """<layer>-<head>, counted from 1."""
     layer: int
     number: int
     gain: Estimate
-    """What masking it takes from the measure beyond the heads before it, on the find half."""
+    """Decrease of the measure by masking the head in addition to those before it, on the find
+    half."""
 
 
 class GreedySelection(Record):
-    """The heads chosen, in order, and why it ended."""
+    """The selected heads, in order, and the reason why the selection ended."""
 
-    steps: tuple[GreedyStep, ...]
+    steps: tuple[GreedyHead, ...]
     stop_reason: str
     joint_effect: Estimate | None = None
-    """What masking all of them takes from the measure on the confirm half."""
+    """Decrease of the measure by masking all of them, on the confirm half."""
     top_heads_effect: Estimate | None = None
-    """The same of as many heads with the largest single scores."""
+    """Decrease of the measure by masking as many heads with the largest single scores."""
     measured_by: MeasureKey | None = None
-    """What it is measured by."""
+    """Key of the measure with this type of model."""
 
     @property
     def sites(self) -> tuple[Site, ...]:
-        """The heads."""
+        """Sites of the selected heads."""
         from levelhead.models.sites import Site
 
         return tuple(Site("head_out", step.layer, step.number) for step in self.steps)
@@ -69,21 +72,21 @@ def select_heads_greedily(
     inference: Inference = Inference(),
     context: RunContext = RunContext(),
 ) -> GreedySelection:
-    """Choose up to k heads; end when no candidate's gain differs from 0 after correction.
+    """Select up to k heads; end when no candidate's gain differs from 0 after correction.
 
     Args:
-        lm: the model.
-        measure: what shall fall.
-        responses: of the find half.
-        candidates: heads to choose from, such as the twelve with the largest scores.
-        max_heads: how many at most.
-        sign: which way of the measure is bias.
-        inference: seed and level.
-        context: store, threads, progress and cancellation.
+        lm: The model.
+        measure: The measure to reduce.
+        responses: Responses to the find half.
+        candidates: Heads to select from, such as the twelve with the largest scores.
+        max_heads: Maximum number of heads.
+        sign: Direction of bias.
+        inference: Seed and level.
+        context: Store, threads, progress and cancellation.
     """
     if max_heads < 1 or not candidates:
         raise LevelheadError("no head can be chosen", hint="give candidates, and k of at least 1")
-    steps: list[GreedyStep] = []
+    steps: list[GreedyHead] = []
     selected: tuple[Site, ...] = ()
     remaining = list(dict.fromkeys(candidates))
     stop_reason = f"{max_heads} heads"
@@ -128,7 +131,7 @@ def select_heads_greedily(
         gain, site = significant_gains[best], remaining.pop(best)
         selected = (*selected, site)
         steps.append(
-            GreedyStep(head=head_label(site), layer=site.layer, number=site.head or 0, gain=gain)
+            GreedyHead(head=head_label(site), layer=site.layer, number=site.head or 0, gain=gain)
         )
     else:
         stop_reason = stop_reason if len(steps) == max_heads else "no candidate is left"
@@ -148,17 +151,17 @@ def confirm_greedy_selection(
     inference: Inference = Inference(),
     context: RunContext = RunContext(),
 ) -> GreedySelection:
-    """The heads that were chosen, and as many of the first candidates, on the confirm half.
+    """Mask the selected heads, and as many of the first candidates, on the confirm half.
 
     Args:
-        lm: the model.
-        measure: what shall fall.
-        responses: of the confirm half.
-        selection: what was chosen on the find half.
-        candidates: the heads they were chosen from, the largest score first.
-        sign: which way of the measure is bias.
-        inference: seed and level.
-        context: store, threads, progress and cancellation.
+        lm: The model.
+        measure: The measure to reduce.
+        responses: Responses to the confirm half.
+        selection: The selection on the find half.
+        candidates: The heads that it was made from, the largest score first.
+        sign: Direction of bias.
+        inference: Seed and level.
+        context: Store, threads, progress and cancellation.
     """
     if not selection.steps:
         return selection
@@ -192,7 +195,7 @@ def _is_significant_gain(gain: Estimate | None, alpha: float) -> TypeGuard[Estim
 
 
 def _estimate_gains(
-    ablation_effects: AblationEffects, sites: Sequence[Site]
+    ablation_effects: PairedEffects, sites: Sequence[Site]
 ) -> Sequence[Estimate | None]:
     # `to_estimates` refuses a family in which nothing changes; here, it ends the selection.
     if not np.any(ablation_effects.standard_errors > 0):

@@ -1,4 +1,4 @@
-"""Is it these heads, or any heads? Chosen heads compared with random ones of the same layers."""
+"""Comparison of chosen heads with random heads: would any heads of the same layers do as much?"""
 
 from __future__ import annotations
 
@@ -29,35 +29,35 @@ MIN_RANDOM_SETS = 199
 
 
 class RandomHeadControl(Record):
-    """What masking some heads does, compared with masking random heads of the same layers."""
+    """Effect of masking some heads, compared with masking random heads of the same layers."""
 
     heads: tuple[str, ...]
-    """As the paper labels them, <layer>-<head>, counted from 1."""
+    """Labels of the heads as in the paper, <layer>-<head>, counted from 1."""
     effect: Estimate
-    """By how much the measure falls, joint mask, on the confirm half."""
+    """Decrease of the measure by masking the heads together, on the confirm half."""
     random_effects: tuple[float, ...]
-    """The same of every random set."""
+    """Decrease of the measure by masking each random set."""
     p: PValue
-    """That random heads of these layers do as much: (b + 1) / (m + 1)."""
+    """p-value against random heads of these layers: (b + 1) / (m + 1)."""
     notes: tuple[str, ...] = ()
     measured_by: MeasureKey | None = None
-    """What it is measured by."""
+    """Key of the measure with this type of model."""
 
     @property
     def random_median(self) -> float:
-        """Of the random sets."""
+        """Median effect of the random sets."""
         return float(np.median(self.random_effects))
 
     @property
     def random_95th_percentile(self) -> float:
-        """The 95th percentile of the random sets."""
+        """95th percentile of the effects of the random sets."""
         return float(np.quantile(self.random_effects, 0.95))
 
 
 def sample_random_heads(
     sites: Sequence[Site], heads_per_layer: int, *, rng: np.random.Generator
 ) -> tuple[Site, ...]:
-    """As many heads of every layer as there are among some, sampled at random."""
+    """Sample random heads, as many in every layer as there are among the given heads."""
     sampled = []
     for layer, count in sorted(Counter(site.layer for site in sites).items()):
         # As many heads per layer as were chosen: layers differ in effect, so random heads of other
@@ -78,17 +78,17 @@ def compare_with_random_heads(
     inference: Inference = Inference(),
     context: RunContext = RunContext(),
 ) -> RandomHeadControl:
-    """Mask some heads, and random ones of the same layers as often as wanted.
+    """Mask some heads, and sets of random heads of the same layers.
 
     Args:
-        lm: the model.
-        measure: what falls.
-        responses: of the confirm half, on which the heads were not chosen.
-        sites: the chosen heads.
-        sign: which way of the measure is bias.
-        n_random_sets: random sets.
-        inference: seed and level.
-        context: store, threads, progress and cancellation.
+        lm: The model.
+        measure: The measure to reduce.
+        responses: Responses to the confirm half, on which the heads were not chosen.
+        sites: The chosen heads.
+        sign: Direction of bias.
+        n_random_sets: Number of random sets.
+        inference: Seed and level.
+        context: Store, threads, progress and cancellation.
     """
     if n_random_sets < MIN_RANDOM_SETS:
         raise LevelheadError(

@@ -1,8 +1,8 @@
-"""Permuted labels: what a map would look like if the groups meant nothing.
+"""Permuted labels: the map under the null hypothesis that the groups have no meaning.
 
-Targets are assigned to the sides at random, with complete units and sides of the same size;
-counterfactuals are exchanged at random; and where a measure has pairs of attribute words (SEAT),
-the members of a pair change sides at random. Answers stay as they are: no forward is run.
+Targets are assigned to the sides at random, with complete units and sides of the same size.
+Counterfactuals are exchanged at random. If a measure has pairs of attribute words (SEAT), the
+members of a pair change sides at random. Answers stay the same, so no model is run.
 """
 
 from __future__ import annotations
@@ -27,19 +27,19 @@ if TYPE_CHECKING:
 def sample_relabelling(
     measure: Measure, responses: Responses, rng: np.random.Generator
 ) -> tuple[Callable[[Responses], Responses], Values]:
-    """One relabelling: how readouts of these items change, and what each item then contributes.
+    """Draw one relabelling: functions that relabel responses, and compute their per-item values.
 
-    The same for the model and all its variants.
+    It is the same for the model and all its variants.
     """
     metric = measure.primary_metric
     # The same null as the measure's own test: which labels are exchangeable is the measure's to
     # say.
-    if metric.null == "deal":
+    if metric.null == "permute_units":
         groups = _permute_groups(measure, responses, rng)
         return (
             lambda variant_responses: _with_groups(variant_responses, groups)
         ), metric.per_item_values
-    if metric.null == "flip":
+    if metric.null == "sign_flip":
         factor = measure.design(responses, metric).factors[0]
         signs = torch.from_numpy(rng.choice([-1.0, 1.0], factor.n_units))[
             torch.from_numpy(factor.unit_of_item)
@@ -95,7 +95,7 @@ def _permute_groups(
 def _merge_linked_pairs(
     pairs: Sequence[tuple[str, str]], group_of_item: Mapping[str, str]
 ) -> list[set[str]]:
-    """Pairs that share a word change sides together."""
+    """Groups of pairs that share a word, which change sides together."""
     clusters: list[set[str]] = []
     for pair in pairs:
         if not set(pair) <= group_of_item.keys():

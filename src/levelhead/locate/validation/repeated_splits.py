@@ -1,7 +1,7 @@
-"""Found and confirmed again and again: twenty splits instead of one.
+"""Stability of located heads over repeated splits, by default twenty.
 
-One split is one random sample. What is chosen on the find half, and its effect on the confirm
-half, is reported as median and range over many splits of the same items.
+One split is one random sample. The choice on the find half and its effect on the confirm half are
+reported as median and range over many splits of the same items.
 """
 
 from __future__ import annotations
@@ -47,12 +47,12 @@ class SplitRange(Record):
     median: float
     low: float
     high: float
-    """The least and the largest."""
+    """The smallest and the largest number."""
     n_splits: int
 
     @classmethod
     def from_values(cls, name: str, values: Sequence[float]) -> SplitRange:
-        """Of the splits that have it."""
+        """Number of splits that have the number."""
         if not values:
             raise NotMeasurableError(f"no split has {name}", hint="give more items")
         return cls(
@@ -65,33 +65,33 @@ class SplitRange(Record):
 
 
 class SplitStability(Record):
-    """What twenty splits find and confirm."""
+    """Choices and effects over repeated splits."""
 
     n_splits: int
     k: int
     joint_effect: SplitRange
-    """What masking the top k of a find half takes from the measure on its confirm half."""
+    """Decrease of the measure on the confirm half by masking the top k heads of the find half."""
     overlap: SplitRange
-    """Heads that the top k of two splits share, of k."""
+    """Number of heads, of k, that the top k of two splits share."""
     replication: SplitRange | None = None
     """Spearman's correlation of scores on the find half and effects on the confirm half."""
     selection_counts: tuple[tuple[str, int], ...]
-    """How often each head was among the top k."""
+    """Number of splits in which each head is among the top k."""
     notes: tuple[str, ...] = ()
     measured_by: MeasureKey | None = None
-    """What it is measured by."""
+    """Key of the measure with this type of model."""
 
 
 @final
 @dataclass(frozen=True)
 class RepeatedSplitConfig:
-    """How often items are split and by what, and how many heads are chosen on each find half."""
+    """Number and kind of splits, and number of heads chosen on each find half."""
 
     n_splits: int = 20
     split_by: SplitBy = "words"
-    """Words, or contexts."""
+    """What is split: words, or contexts."""
     k: int = 3
-    """Heads that are masked together."""
+    """Number of heads that are masked together."""
 
 
 def repeat_splits(
@@ -105,18 +105,19 @@ def repeat_splits(
     inference: Inference = Inference(),
     context: RunContext = RunContext(),
 ) -> SplitStability:
-    """Split, rank, choose and confirm again, as often as wanted.
+    """Split, rank, choose and confirm repeatedly.
 
     Args:
-        lm: the model.
-        measure: what is located.
-        responses: of all items.
-        config: splits and choice.
-        sign: which way is bias, fixed on all items: one split's sign would only add noise.
-        ablation_responses: the model without each head, with answers by block where contexts are
-            split; for the rank correlation.
-        inference: seed.
-        context: store, threads, progress and cancellation.
+        lm: The model.
+        measure: The measure.
+        responses: Responses to all items.
+        config: Splits and choice.
+        sign: Direction of bias, fixed on all items: the sign of a single split would only add
+            noise.
+        ablation_responses: Responses of the model without each head, with answers by block if
+            contexts are split; for the rank correlation.
+        inference: Seed.
+        context: Store, threads, progress and cancellation.
     """
     n_splits, k = config.n_splits, config.k
     if not sign or config.split_by == "none":
@@ -186,7 +187,7 @@ def repeat_splits(
 def _half_cotangents(
     measure: Measure, responses: Responses, answer_index: AnswerIndex, item_split: ItemSplit
 ) -> CotangentsFor:
-    """The derivative of the find half's value by every answer; 0 outside of it."""
+    """Derivative of the value on the find half by every answer; 0 outside of the half."""
     half = item_split.discovery.select(responses)
     value_cotangents = compute_cotangents(measure, half)
     row_of_item = {item.id: i for i, item in enumerate(half.items)}
@@ -210,7 +211,7 @@ def _half_cotangents(
 
 
 def _top_sites(grid: torch.Tensor, k: int) -> tuple[Site, ...]:
-    """The k largest scores, as far as they are positive."""
+    """The k largest scores that are positive."""
     flat, heads = grid.flatten(), grid.shape[1]
     # A stable sort keeps ties in the order of heads, so that a selection is reproducible.
     order = [int(i) for i in flat.argsort(descending=True, stable=True)[:k] if flat[i] > 0]

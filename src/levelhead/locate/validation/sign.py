@@ -1,7 +1,7 @@
-"""Which way of a measure is called bias.
+"""The direction of a measure that is called bias.
 
 Yang et al. 2025, Eq. 4 differentiates |SEAT| = sign x SEAT. The sign is an estimate like any other:
-where the interval contains parity it is not known, and no head may be called biased.
+if the interval contains parity, it is unknown, and no head may be called biased.
 """
 
 from __future__ import annotations
@@ -21,12 +21,13 @@ SignOption = Literal["auto", "+", "-"]
 def determine_bias_sign(
     metric: Metric, estimate: Estimate, bias_direction: SignOption = "auto"
 ) -> BiasSign:
-    """The direction of a primary metric, from its value on the find half.
+    """Determine the direction of bias of a primary metric from its value on the find half.
 
     Args:
-        metric: the primary metric.
-        estimate: its value there.
-        bias_direction: "+" or "-" says it beforehand, which every result states.
+        metric: The primary metric.
+        estimate: Its estimate on the find half.
+        bias_direction: "+" or "-" sets the direction beforehand, which every result states; "auto"
+            takes it from the estimate.
     """
     require_option("bias direction", bias_direction, ("auto", "+", "-"))
     parity = metric.parity

@@ -1,7 +1,8 @@
-"""Find on one half, confirm on the other.
+"""Choose heads on one half of the items and confirm them on the other.
 
-Heads chosen on all items look better than they are: the choice uses the noise. So sign, ranking and
-every choice come from the find half, and intervals, p-values and controls from the confirm half.
+Heads chosen on all items look better than they are, because the choice uses the noise. So the sign,
+the ranking and every choice come from the find half; intervals, p-values and controls come from the
+confirm half.
 """
 
 from __future__ import annotations
@@ -23,9 +24,9 @@ if TYPE_CHECKING:
     from levelhead.measures.responses import Responses
 
 MIN_WORDS_PER_SIDE = 25
-"""Words a side below which words are not split."""
+"""Minimum number of words a side for a split by words."""
 CONTEXT_BLOCKS = 8
-"""Into which contexts are cut, by hash; half of them is a half."""
+"""Number of blocks into which contexts are split, by hash; half of the blocks are one half."""
 CLAIM_OF_SPLIT: dict[SplitBy, str] = {
     "words": "found on one half of the words, confirmed on the other",
     "contexts": "for these words: found in one half of their contexts, confirmed in the other",
@@ -36,7 +37,7 @@ CLAIM_OF_SPLIT: dict[SplitBy, str] = {
 @final
 @dataclass(frozen=True, eq=False)
 class SplitHalf:
-    """Some of the items, or some blocks of the contexts of all of them."""
+    """Some of the items, or some blocks of the contexts of all items."""
 
     items: frozenset[str] | None = None
     blocks: frozenset[int] | None = None
@@ -44,7 +45,7 @@ class SplitHalf:
     """Whether a context is used with both members of a pair, which must stay together."""
 
     def block_of(self, query: QueryArgs) -> int:
-        """A context's block: by its text, or by what stands around the word."""
+        """The block of a context: by its text, or by the text around the word."""
         # Both members of a pair have the same surroundings and so the same block; by their full
         # text, they could be in different halves and would no longer be matched.
         if self.is_matched and len(query) == 3:
@@ -52,7 +53,7 @@ class SplitHalf:
         return int(_hash(str(query[0]))[:8], 16) % CONTEXT_BLOCKS
 
     def select(self, responses: Responses) -> Responses:
-        """The readouts of this half."""
+        """The responses to this half."""
         if self.blocks is not None:
             return self._select_blocks(responses, self.blocks)
         items = self.items
@@ -61,13 +62,13 @@ class SplitHalf:
     def select_variant(
         self, ablation_responses: AblationResponses, number: int | None
     ) -> Responses:
-        """The same of a variant."""
+        """The responses of a variant to this half."""
         return replace(self, blocks=None).select(
             ablation_responses.responses_of(number, self.blocks)
         )
 
     def _select_blocks(self, responses: Responses, blocks: frozenset[int]) -> Responses:
-        """Items averaged over the contexts of some blocks; an item without any is left out."""
+        """Average items over the contexts of some blocks; items without one are left out."""
         context_numbers = [
             i for i, query in enumerate(responses.queries) if self.block_of(query) in blocks
         ]
@@ -95,7 +96,7 @@ class SplitHalf:
 @final
 @dataclass(frozen=True, eq=False)
 class ItemSplit:
-    """Two halves, and what may be claimed of them."""
+    """Two halves, and the scope of claims from them."""
 
     split_by: SplitBy
     seed: int
@@ -104,11 +105,11 @@ class ItemSplit:
 
     @property
     def claim(self) -> str:
-        """What a confirmed head may be said to do."""
+        """Scope of claims about confirmed heads."""
         return CLAIM_OF_SPLIT[self.split_by]
 
     def require_two_halves(self) -> None:
-        """Refuse to test on the items that heads were chosen on: there is one half, not two."""
+        """Raise an error if there is only one half: a test must not use the items of the choice."""
         if self.split_by == "none":
             raise NotMeasurableError(
                 "nothing can be confirmed: there are no two halves",
@@ -116,7 +117,7 @@ class ItemSplit:
             )
 
     def block_of(self, query: QueryArgs) -> int:
-        """A context's block, where contexts are split."""
+        """The block of a context, if contexts are split."""
         return self.discovery.block_of(query) if self.discovery.blocks is not None else 0
 
 
@@ -127,13 +128,13 @@ def split_items(
     split_by: Literal["auto"] | SplitBy = "auto",
     seed: int = 0,
 ) -> ItemSplit:
-    """Split by words where there are enough of them a side, otherwise by their contexts.
+    """Split by words if there are enough words a side, otherwise by their contexts.
 
     Args:
-        measure: what decides which items are sampled; the others are in both halves.
-        responses: what could be read.
+        measure: The measure, which decides the sampled items; other items are in both halves.
+        responses: Responses to all items.
         split_by: "words", "contexts", "none"; "auto" chooses.
-        seed: another seed, another split.
+        seed: Seed of the split.
     """
     require_option("split", split_by, ("auto", *CLAIM_OF_SPLIT))
     if split_by == "none":

@@ -44,7 +44,7 @@ from levelhead.measures.reductions import (
     scale_aggregate,
 )
 from levelhead.measures.responses import select_common_items
-from levelhead.measures.skills.skills import SkillCheck, make_label_check
+from levelhead.measures.skills.checks import SkillCheck, make_label_check
 from levelhead.stats.intervals import proportion_interval
 
 if TYPE_CHECKING:
@@ -239,7 +239,7 @@ class Counterfactual(LexiconMeasure):
             name=f"{metric.name}, excess over placebo twins",
             aggregate=column_difference(metric.aggregate, 0, 1),
             parity=0.0,
-            null="flip",
+            null="sign_flip",
             flip=swap_columns,
             low=-metric.high,
             # A few texts may change a lot and most hardly: the outermost of three methods covers.

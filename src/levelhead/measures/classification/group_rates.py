@@ -111,7 +111,7 @@ def _difference(
         above="decided so more often for the first way",
         below="decided so more often for the second way",
         comparability_key=name,
-        null="flip",
+        null="sign_flip",
         flip=swap_columns,
         closed_form_interval=paired_share_interval if is_step else None,
     )
@@ -153,7 +153,11 @@ def _ratio(
     # The test uses the difference of rates: the ratio's distance from 1 depends on which version
     # is the numerator.
     gap = replace(
-        ratio, aggregate=column_difference(mean, 0, 1), parity=0.0, null="flip", flip=swap_columns
+        ratio,
+        aggregate=column_difference(mean, 0, 1),
+        parity=0.0,
+        null="sign_flip",
+        flip=swap_columns,
     )
     null = null_distribution(inference, gap, decided, design, name=name)
     return result if null is None else result.model_copy(update={"p": null.p})

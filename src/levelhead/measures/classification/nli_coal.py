@@ -29,7 +29,7 @@ from levelhead.measures.items import MeasureItem, QuerySet
 from levelhead.measures.metric import Metric
 from levelhead.measures.options import hash_items
 from levelhead.measures.reductions import mean, take_resample
-from levelhead.measures.skills.skills import SkillCheck, make_nli_check
+from levelhead.measures.skills.checks import SkillCheck, make_nli_check
 from levelhead.stats.designs import crossed_design
 from levelhead.stats.intervals import proportion_interval
 
@@ -199,7 +199,7 @@ class NliCoal(Measure):
                 above="inferences are drawn as the stereotype has it",
                 below="inferences are drawn against the stereotype",
                 parity=0.0,
-                null="flip",
+                null="sign_flip",
             )
             # Each twin is half of the items: the factor 2 turns their mean into a difference.
             values = nli_probabilities(twins)[:, column] * side * sign

@@ -43,7 +43,7 @@ from levelhead.measures.lexicon_measure import LexiconMeasure
 from levelhead.measures.metric import Metric, flip_first_column
 from levelhead.measures.options import forbid_unused_options, hash_items
 from levelhead.measures.reductions import mean, take_resample
-from levelhead.measures.skills.skills import SkillCheck, make_nli_check
+from levelhead.measures.skills.checks import SkillCheck, make_nli_check
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -375,7 +375,7 @@ class Nli(LexiconMeasure):
                 above=f"pairs with {first} words are rather called {label}",
                 below=f"pairs with {second} words are rather called {label}",
                 parity=0.0,
-                null="flip",
+                null="sign_flip",
                 flip=flip_first_column,
                 method=None,
             )

@@ -17,7 +17,7 @@ from levelhead.core.frozen import FrozenDict
 from levelhead.core.results import DroppedItem
 from levelhead.core.run_context import RunContext
 from levelhead.measures.cloze.cloze import Cloze, group_log_masses
-from levelhead.measures.cloze.prompts_base import BASE, crossed_factors
+from levelhead.measures.cloze.prompt_measure import BASE, crossed_factors
 from levelhead.measures.responses import read_responses
 
 if TYPE_CHECKING:

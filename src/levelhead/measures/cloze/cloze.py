@@ -15,7 +15,7 @@ from levelhead.core.errors import NotMeasurableError
 from levelhead.core.frozen import FrozenDict
 from levelhead.core.run_context import Inference
 from levelhead.measures.base import Extras
-from levelhead.measures.cloze.prompts_base import (
+from levelhead.measures.cloze.prompt_measure import (
     BASE,
     FACTORS,
     PAPER,
@@ -90,7 +90,7 @@ class Cloze(PromptMeasure):
             below="occupations are given to the group that does not dominate them",
             comparability_key="cloze margin, same prompts and words",
             # Under equal treatment the dominating group is an arbitrary label of an occupation.
-            null="deal",
+            null="permute_units",
         )
         probability = replace(
             margin,

@@ -16,7 +16,7 @@ from levelhead.core.frozen import FrozenDict
 from levelhead.data.catalog.frequencies import compute_log_odds
 from levelhead.measures.base import Extras
 from levelhead.measures.cloze.cloze import Cloze, group_log_masses
-from levelhead.measures.cloze.prompts_base import BASE, PAPER, PromptMeasure, select_base
+from levelhead.measures.cloze.prompt_measure import BASE, PAPER, PromptMeasure, select_base
 from levelhead.measures.inference import estimate
 from levelhead.measures.likelihood.frequency_control import (
     AUTO,

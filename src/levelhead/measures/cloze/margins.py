@@ -6,7 +6,7 @@ from dataclasses import replace
 from math import inf
 from typing import TYPE_CHECKING
 
-from levelhead.measures.cloze.prompts_base import PAPER
+from levelhead.measures.cloze.prompt_measure import PAPER
 from levelhead.measures.inference import estimate
 from levelhead.measures.metric import Metric
 from levelhead.measures.reductions import half_difference, mean

@@ -11,7 +11,7 @@ from levelhead.core.errors import NotMeasurableError
 from levelhead.core.frozen import FrozenDict
 from levelhead.core.run_context import Inference
 from levelhead.measures.base import Extras
-from levelhead.measures.cloze.prompts_base import (
+from levelhead.measures.cloze.prompt_measure import (
     FACTORS,
     PAPER,
     PromptMeasure,
@@ -100,7 +100,7 @@ class ClozeTopK(PromptMeasure):
             above="occupations are given to the group that dominates them",
             below="occupations are given to the group that does not dominate them",
             comparability_key=f"cloze top {k}, same prompts and words",
-            null="deal",
+            null="permute_units",
             smooth_surrogate="cloze_probability",
         )
 

@@ -53,7 +53,7 @@ from levelhead.measures.reductions import (
     split_groups,
     take_resample,
 )
-from levelhead.measures.skills.skills import SkillCheck, make_group_separation_check
+from levelhead.measures.skills.checks import SkillCheck, make_group_separation_check
 from levelhead.models.queries.build import Pooling
 
 if TYPE_CHECKING:
@@ -328,7 +328,7 @@ class Seat(LexiconMeasure):
             below="Y sits closer to A than X does",
             comparability_key="seat, same words",
             # The permutation test of Caliskan et al. 2017: target words permuted between X and Y.
-            null="deal",
+            null="permute_units",
             # An effect size is scale-free: it can fall while the association grows.
             must_agree_with="difference of means",
             closed_form_interval=_word_short_list_interval,

@@ -22,7 +22,7 @@ from levelhead.data.prompts.counteracts import (
 )
 from levelhead.data.tokenize import fold_case
 from levelhead.measures.base import RequiredHead
-from levelhead.measures.cloze.prompts_base import BASE
+from levelhead.measures.cloze.prompt_measure import BASE
 from levelhead.measures.items import MeasureItem, QuerySet
 from levelhead.measures.lexicon_measure import LexiconMeasure
 from levelhead.measures.metric import Metric, all_or_none_interval
@@ -187,7 +187,7 @@ class Continuation(LexiconMeasure):
             below="occupations are given to the group that does not dominate them",
             comparability_key="continuation, same occupations and words",
             # Under equal treatment the dominating group is an arbitrary label of an occupation.
-            null="deal",
+            null="permute_units",
             smooth_surrogate="cloze_probability",
             closed_form_interval=_all_dominating_interval,
         )

@@ -18,7 +18,7 @@ import torch
 from levelhead.core.errors import LevelheadError, NotMeasurableError, require_option
 from levelhead.core.frozen import FrozenDict
 from levelhead.core.results import Estimate
-from levelhead.core.run_context import Inference
+from levelhead.core.run_context import Inference, RunContext
 from levelhead.data.catalog.datasets import dataset
 from levelhead.data.lint import lint
 from levelhead.data.records import MinimalPair
@@ -192,7 +192,7 @@ class Crows(Measure):
             parity=50.0,
             # Under equal treatment, either sentence of a pair is as likely to have the higher
             # score.
-            null="flip",
+            null="sign_flip",
             smooth_surrogate="crows_margin",
             closed_form_interval=_wilson_interval,
         )
@@ -232,11 +232,16 @@ class Crows(Measure):
     # -- the frequency control
 
     def compute_measurement(
-        self, lm: LM, response_sets: Sequence[Responses], *, inference: Inference, threads: int = 1
+        self,
+        lm: LM,
+        response_sets: Sequence[Responses],
+        *,
+        inference: Inference,
+        context: RunContext = RunContext(),
     ) -> Measurement:
         """Compute the measurement, and its excess over the share by word frequency alone."""
         measurement = super().compute_measurement(
-            lm, response_sets, inference=inference, threads=threads
+            lm, response_sets, inference=inference, context=context
         )
         responses = response_sets[0]
         if responses.metadata["protocol"] == "nangia":

@@ -153,7 +153,7 @@ ABOVE_FREQUENCY = Metric(
     above="the more stereotypical sentence is likelier more often than word frequency gives",
     below="the less stereotypical sentence is likelier more often than word frequency gives",
     comparability_key="crows, excess over word frequency",
-    null="flip",
+    null="sign_flip",
     closed_form_interval=lambda values, design, level: _uniform_change_interval(
         values, design, level
     ),

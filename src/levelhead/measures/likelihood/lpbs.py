@@ -259,7 +259,7 @@ class Lpbs(Measure):
             below="the second list's words rather pull the first group's words than the first "
             "list's do",
             comparability_key="lpbs, same words and templates",
-            null="deal",
+            null="permute_units",
             # An effect size is scale-free: it can fall while the difference of the means grows.
             must_agree_with="difference of means",
             closed_form_interval=self._word_short_list_interval,

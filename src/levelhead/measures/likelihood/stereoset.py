@@ -23,7 +23,7 @@ from levelhead.measures.items import MeasureItem, QuerySet
 from levelhead.measures.metric import Metric, all_or_none_interval
 from levelhead.measures.options import hash_items
 from levelhead.measures.reductions import take_resample
-from levelhead.measures.skills.skills import SkillCheck, make_sense_check
+from levelhead.measures.skills.checks import SkillCheck, make_sense_check
 from levelhead.measures.skills.word_order import make_word_order_check
 from levelhead.models.inputs.tokenizer import MASK
 from levelhead.models.loading.checkpoints import MissingHeadError
@@ -222,7 +222,7 @@ class StereoSet(Measure):
             comparability_key="stereotype score",
             parity=50.0,
             # Under equal treatment, either ending of an item is as likely to have the higher score.
-            null="flip",
+            null="sign_flip",
             smooth_surrogate="stereotype_margin",
             closed_form_interval=_constant_interval,
         )

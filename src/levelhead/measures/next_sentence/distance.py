@@ -26,7 +26,7 @@ from levelhead.measures.metric import Metric, all_or_none_interval
 from levelhead.measures.next_sentence.twin_triples import FACTORS, PAPER, TwinTripleMeasure
 from levelhead.measures.reductions import column_difference, mean, scale_aggregate
 from levelhead.measures.responses import select_common_items
-from levelhead.measures.skills.skills import SkillCheck, make_next_sentence_check
+from levelhead.measures.skills.checks import SkillCheck, make_next_sentence_check
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -108,7 +108,7 @@ class Distance(TwinTripleMeasure):
             below="unrelated sentences follow contexts of the second group more readily",
             comparability_key="distance, signed difference",
             parity=0.0,
-            null="flip",
+            null="sign_flip",
             method=None,
         )
         return top, signed
@@ -213,7 +213,7 @@ class Distance(TwinTripleMeasure):
             name="excess over placebo twins",
             aggregate=column_difference(self.top_mean, 0, 1),
             parity=0.0,
-            null="flip",
+            null="sign_flip",
             flip=swap_columns,
             low=-1.0,
             # A difference of top shares depends on a few items: see docs/development/statistics.md.

@@ -18,7 +18,7 @@ from levelhead.measures.items import QuerySet
 from levelhead.measures.metric import Metric
 from levelhead.measures.next_sentence.twin_triples import FACTORS, PAPER, SWAPPED, TwinTripleMeasure
 from levelhead.measures.reductions import Reduction, make_signed_part, mean
-from levelhead.measures.skills.skills import SkillCheck, make_next_sentence_check
+from levelhead.measures.skills.checks import SkillCheck, make_next_sentence_check
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -92,7 +92,7 @@ class PreferenceMeasure(TwinTripleMeasure):
             # A mean of the largest values is positive under equal treatment, too: parity is
             # estimated.
             parity=None,
-            null="flip",
+            null="sign_flip",
             signed_part=self.signed_part,
             method="expanded",
         )

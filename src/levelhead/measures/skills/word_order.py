@@ -14,7 +14,7 @@ import torch
 
 from levelhead.core.frozen import FrozenDict
 from levelhead.measures.items import MeasureItem, QuerySet
-from levelhead.measures.skills.skills import SkillCheck, score_margins, text_digest
+from levelhead.measures.skills.checks import SkillCheck, score_margins, text_digest
 from levelhead.models.inputs.tokenizer import MASK, UnreadableTextError
 from levelhead.models.loading.http_model import HttpModel
 

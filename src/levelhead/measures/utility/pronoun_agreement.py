@@ -269,7 +269,7 @@ class PronounAgreement(LexiconMeasure):
             # Under equal treatment the two versions are exchangeable, so a sentence's difference
             # may change its sign. If all differences are 0, there is no such distribution, and
             # the interval's p-value is 1.
-            null="flip" if bool(differences.any()) else None,
+            null="sign_flip" if bool(differences.any()) else None,
             smooth_surrogate=None,
             closed_form_interval=_no_spread_interval if is_share else None,
         )

@@ -1,1 +1,1 @@
-"""Placebo edits, and whether an edit does more than they do."""
+"""Placebo edits, and the comparison of an edit with them."""

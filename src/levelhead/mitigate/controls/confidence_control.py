@@ -1,14 +1,13 @@
-"""Less bias, or less confidence? The base at the temperature that makes it as unsure as the edit.
+"""Less bias, or less confidence? The control is the base at the edited model's confidence.
 
-An edit that makes a classifier unsure of everything lowers every difference of probabilities, bias
-among them. So the base's log-odds are divided by the temperature at which their mean size equals
-the edited model's (Guo et al. 2017, section 4.2, used here as a control); mitigation beyond that is
-what the edit gains over the temperature-scaled base.
+An edit that makes a classifier unsure of everything reduces every difference of probabilities, bias
+included. So the base's log-odds are divided by the temperature at which their mean size equals the
+edited model's (Guo et al. 2017, section 4.2, used here as a control). Mitigation beyond that is the
+gain of the edit over the temperature-scaled base.
 
-A temperature knows no offset: a classifier that says much the same of everything, and says it with
-confidence, is no less sure than before, and shows as little of a difference. So the edit must gain
-over a second base, too: the one with its log-odds shifted and scaled to the edited model's mean
-and spread.
+A temperature has no offset. A classifier that gives much the same confident answer to everything is
+no less sure than before, and shows as small a difference. So the edit must also gain over a second
+base, with its log-odds shifted and scaled to the edited model's mean and spread.
 """
 
 from __future__ import annotations
@@ -33,32 +32,35 @@ if TYPE_CHECKING:
 
 # Rounding of low-precision models makes the sum of two class probabilities miss 1.
 SUMS_TO_ONE = 1e-3
-"""By how much the probabilities of the two classes may miss 1."""
+"""Tolerance of the sum of the probabilities of the two classes."""
 
 
 class ConfidenceControl(Record):
-    """What of a gain is lost confidence, and what is left beyond it."""
+    """The part of a gain that is lost confidence, and the gain beyond it."""
 
     measure: str
     confidence: tuple[float, float]
-    """The mean |log-odds| of the base and of the edited model."""
+    """Mean |log-odds| of the base and of the edited model."""
     temperature: Annotated[float, Field(gt=0)]
-    """Above 1: the edited model is less sure. Found on all items, held fixed in resamples."""
+    """Above 1: the edited model is less sure. Computed on all items, and fixed in resamples."""
     gain_from_temperature: Estimate | None = None
-    """What the base gains by the temperature alone; None: nothing."""
+    """Gain of the base by the temperature alone; None: it has no effect."""
     gain: Estimate | None = None
-    """What the edit gains over the temperature-scaled base, paired; None: same answers."""
+    """Gain of the edit over the temperature-scaled base, paired; None: their answers are the
+    same."""
     gain_over_moment_matched: Estimate | None = None
-    """What it gains over the base shifted and scaled to its mean and spread; None: nothing."""
+    """Gain of the edit over the base that is shifted and scaled to its mean and spread; None: no
+    gain."""
     p: PValue | None = None
-    """For a placebo's gain over its temperature-scaled base; None without placebos."""
+    """p-value against the gains of placebos over their temperature-scaled bases; None without
+    placebos."""
     exceeds_confidence_loss: bool
-    """The intervals of both gains lie above 0 and, where there are placebos, p says the same."""
+    """Whether the intervals of both gains lie above 0 and, with placebos, p is significant."""
     dropped: tuple[DroppedItem, ...] = ()
 
     @property
     def verdict(self) -> str:
-        """In words."""
+        """The result in words."""
         detail = f"temperature {self.temperature:.3g}"
         if self.exceeds_confidence_loss:
             return f"mitigates beyond lost confidence ({detail})"
@@ -70,7 +72,7 @@ class ConfidenceControl(Record):
 def fit_temperature(base: Responses, edited: Responses) -> float:
     """The T at which mean |log-odds / T| of the base is mean |log-odds| of the edited model.
 
-    A ratio of the two means, since a temperature divides every log-odds alike.
+    It is a ratio of the two means, since a temperature divides every log-odds alike.
     """
     before, after = (float(_log_odds(responses).abs().mean()) for responses in (base, edited))
     # Written with `not` so that NaN is refused too.
@@ -84,12 +86,12 @@ def fit_temperature(base: Responses, edited: Responses) -> float:
 
 
 def apply_temperature(responses: Responses, temperature: float) -> Responses:
-    """The readouts with every log-odds divided by a temperature."""
+    """Responses with every log-odds divided by a temperature."""
     return _with_log_odds(responses, _log_odds(responses) / temperature)
 
 
 def match_moments(base: Responses, edited: Responses) -> Responses:
-    """The base with its log-odds shifted and scaled to the edited model's mean and spread."""
+    """Responses of the base with the mean and spread of the edited model's log-odds."""
     before, after = _log_odds(base), _log_odds(edited)
     spread = before.std(correction=0)
     # A constant base has no spread to scale: only its mean can be matched.
@@ -105,15 +107,15 @@ def run_confidence_control(
     metric: str | None = None,
     n_resamples: int | None = None,
 ) -> ConfidenceControl:
-    """What an edit gains beyond lost confidence. No model is run.
+    """Compute the gain of an edit beyond lost confidence, without running a model.
 
     Args:
-        measure: of bias, from log-probabilities of two classes.
-        responses: what the model said by itself, with the edit, and with placebo edits, each of
-            which is compared with the base at a temperature of its own.
-        inference: seed and level.
-        metric: another formula of the measure than its primary metric.
-        n_resamples: of the units; by default those of `inference`, at most 999.
+        measure: Measure of bias, from log-probabilities of two classes.
+        responses: Responses of the base, of the edited model and with each placebo edit, which is
+            compared with the base at a separate temperature.
+        inference: Seed and level.
+        metric: The metric; by default the primary metric of the measure.
+        n_resamples: Number of resamples of the units; by default that of `inference`, at most 999.
     """
     formula = measure.primary_metric if metric is None else measure.get_metric(metric)
     (before, after, *placebo_responses), dropped = responses.keep_common_items()
@@ -190,7 +192,7 @@ def _mean_confidence(responses: Responses) -> float:
 def _gain_over_temperature(
     measure: Measure, formula: Metric, base: Responses, edited: Responses
 ) -> float:
-    """What one edit gains over the base at its temperature."""
+    """Gain of one edit over the base at its temperature."""
     design, aggregate = measure.design(base, formula), bias_aggregate(formula)
     base_at_temperature = apply_temperature(base, fit_temperature(base, edited))
     before, after = (
@@ -201,7 +203,7 @@ def _gain_over_temperature(
 
 
 def has_two_classes(responses: Responses) -> bool:
-    """Whether readouts are log-probabilities of two classes: others have no temperature."""
+    """Whether responses are log-probabilities of two classes: others have no temperature."""
     values = responses.values.detach()
     if values.dim() != 3 or values.shape[2] != 2:
         return False
@@ -211,19 +213,19 @@ def has_two_classes(responses: Responses) -> bool:
 
 
 def _is_above_zero(gain: Estimate | None) -> bool:
-    """Whether a gain's interval lies above 0."""
+    """Whether the interval of a gain lies above 0."""
     return gain is not None and gain.interval.low > 0
 
 
 def _with_log_odds(responses: Responses, log_odds: torch.Tensor) -> Responses:
-    """The readouts with other log-odds of their first class."""
+    """Responses with other log-odds of their first class."""
     # `logsigmoid` stays finite where a probability rounds to 1 and the other's log would be -inf.
     values = torch.nn.functional.logsigmoid(torch.stack([log_odds, -log_odds], dim=-1))
     return replace(responses, values=values)
 
 
 def _log_odds(responses: Responses) -> torch.Tensor:
-    """`[items, asks]` of the first class; anything but two classes is refused."""
+    """`[items, queries]` log-odds of the first class; an error unless there are two classes."""
     values = responses.values.detach()
     if has_two_classes(responses):
         return values[..., 0] - values[..., 1]

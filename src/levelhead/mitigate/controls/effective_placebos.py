@@ -1,4 +1,4 @@
-"""How many independent placebos many correlated ones amount to."""
+"""The effective number of independent placebos among correlated ones."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ if TYPE_CHECKING:
 
 
 def effective_number(changes: NDArray[np.float64]) -> float:
-    """How many independent edits would be as various as these: from 1 to their number.
+    """Effective number of independent edits: from 1 to their number.
 
-    (sum of sqrt(l_i))^2 / sum of l_i over the eigenvalues l_i of the correlation matrix of what the
-    edits change, item by item (Galwey 2009, "A new measure of the effective number of tests",
-    Genetic Epidemiology 33, after Nyholt 2004 and Li and Ji 2005). k groups of equal edits count
-    as k, edits that all do the same as 1, independent ones as nearly all. What edits have in common
-    with each other counts only where it is nearly all they do: at a correlation of .5 among 200
-    they count as more than 100, at .95 as 16.
+    (sum of sqrt(l_i))^2 / sum of l_i over the eigenvalues l_i of the correlation matrix of the
+    changes by the edits, item by item (Galwey 2009, "A new measure of the effective number of
+    tests", Genetic Epidemiology 33, after Nyholt 2004 and Li and Ji 2005). k groups of equal edits
+    count as k, edits that all have the same effect as 1, and independent edits as nearly all. A
+    shared part of the effects counts only if it is nearly the whole effect: at a correlation of .5,
+    200 edits count as more than 100; at .95 they count as 16.
 
-    It is never more than the items less one, and lower where chance correlates few items: it errs
-    towards "not independent". Edits that change no item differently than any other are left out.
+    It is at most the number of items less one, and lower if few items are correlated by chance: its
+    error is towards "not independent". Edits that change all items equally are left out.
 
     Args:
-        changes: `[edits, items]`, edited less base.
+        changes: `[edits, items]` values of the edited model less those of the base.
 
     >>> effective_number(np.array([[1.0, 2.0, 4.0], [2.0, 4.0, 8.0], [1.0, 2.0, 4.0]]))
     1.0
@@ -43,10 +43,10 @@ def effective_number(changes: NDArray[np.float64]) -> float:
 
 
 def needed_placebos(alpha: float, n_candidates: int = 1) -> int:
-    """The fewest placebos whose p-value can be as small as alpha.
+    """Minimum number of placebos with which p can be as small as alpha.
 
-    The least p that m placebos allow is 1 / (m + 1), times the number of settings that the edit was
-    chosen among.
+    The smallest p with m placebos is 1 / (m + 1), times the number of settings that the edit was
+    chosen from.
 
     >>> needed_placebos(0.05), needed_placebos(0.05, 32)
     (19, 639)

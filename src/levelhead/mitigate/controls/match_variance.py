@@ -1,7 +1,8 @@
-"""A direction turned until activations vary along it as much as along another.
+"""Turn a direction until the activations have the same variance along it as along another.
 
-Within the plane of the direction and a principal direction of the activations: away from principal
-directions of high variance, which keeps most of what the direction is, or else towards one.
+It is turned in the plane of the direction and a principal direction of the activations: away from
+principal directions of high variance, which keeps most of the direction, or otherwise towards a
+principal direction.
 """
 
 from __future__ import annotations
@@ -21,14 +22,15 @@ if TYPE_CHECKING:
     import numpy as np
 
 FLAT = 1e-9
-"""A direction that keeps less than this of its length lies in what it must be orthogonal to."""
+"""A direction of which less than this share is orthogonal to others lies in their span."""
 
 
 class VarianceMatcher(NamedTuple):
-    """A site with its real edit: how activations vary there.
+    """A site with its real edit, and the variance of the activations there.
 
-    Directions are given by their coordinates along the principal ones. They may come near the
-    real ones: where another contrast has the edit's direction, it is not specific to the groups.
+    Directions are given by their coordinates along the principal directions. They may be close to
+    the real directions: if another contrast has the direction of the edit, the edit is not specific
+    to the groups.
     """
 
     edit: Projection
@@ -37,11 +39,11 @@ class VarianceMatcher(NamedTuple):
     principal_axes: torch.Tensor
     """`[width, width]` principal directions of the activations."""
     axis_variances: torch.Tensor
-    """The variance along each."""
+    """`[width]` variance along each principal direction."""
 
     @classmethod
     def fit(cls, edit: Projection, activations: torch.Tensor) -> VarianceMatcher:
-        """The field of an edit, by what its site holds `[n, width]`."""
+        """Build the site of an edit from its activations `[n, width]`."""
         rows, basis = activations.detach().double(), edit.basis
         if len(rows) < 2 or not rows.isfinite().all():
             raise NotMeasurableError(
@@ -61,7 +63,7 @@ class VarianceMatcher(NamedTuple):
         return cls(edit, target_variances, axes.T.contiguous(), values)
 
     def make_placebo(self, differences: torch.Tensor, rng: np.random.Generator) -> Projection:
-        """One placebo, from differences of pairs with another contrast."""
+        """Directions of one placebo, from differences of pairs with another contrast."""
         _, sizes, directions = torch.linalg.svd(differences.detach().double(), full_matrices=False)
         directions = (
             directions[sizes > FLAT * sizes.max()] @ self.principal_axes.T
@@ -89,7 +91,7 @@ class VarianceMatcher(NamedTuple):
         return float(direction**2 @ self.axis_variances)
 
     def _axis(self, index: int, used: Sequence[torch.Tensor]) -> torch.Tensor | None:
-        """A principal direction, as far as it is not taken."""
+        """A principal direction, less its components along directions in use."""
         axis = torch.zeros_like(self.axis_variances)
         axis[index] = 1.0
         return _orthogonalise(axis, used)
@@ -101,7 +103,7 @@ class VarianceMatcher(NamedTuple):
         used: Sequence[torch.Tensor],
         rng: np.random.Generator,
     ) -> torch.Tensor:
-        """The direction, turned from or to principal ones until it has the variance wanted."""
+        """Turn the direction until it has the target variance."""
         variance = self._variance(direction)
         reduced = self._reduce_variance(direction, target, used) if variance > target else None
         if reduced is not None:
@@ -123,10 +125,10 @@ class VarianceMatcher(NamedTuple):
     def _reduce_variance(
         self, direction: torch.Tensor, target: float, used: Sequence[torch.Tensor]
     ) -> torch.Tensor | None:
-        """Turned away from the principal directions that give it most of its variance.
+        """Turn the direction away from the principal directions that give it most of its variance.
 
-        That keeps more of the contrast than a turn towards a direction of low variance; None if
-        nothing of it is left so.
+        This keeps more of the contrast than a turn towards a direction of low variance. Returns
+        None if nothing of the direction is left.
         """
         for number in torch.argsort(direction**2 * self.axis_variances, descending=True).tolist():
             away = self._axis(number, used) if self.axis_variances[number] > target else None
@@ -141,9 +143,9 @@ class VarianceMatcher(NamedTuple):
     def _axes_in_random_order(
         self, variance: float, target: float, rng: np.random.Generator
     ) -> list[int]:
-        """Principal directions to turn to, in random order: another one for every placebo.
+        """Principal directions to turn to, in a random order that differs between placebos.
 
-        First those that leave at least half of the direction, then the others.
+        Directions that leave at least half of the direction come first.
         """
         excess = (self.axis_variances - target) * (1 if variance < target else -1)
         leaves_half = excess >= abs(target - variance)
@@ -151,7 +153,7 @@ class VarianceMatcher(NamedTuple):
         return sorted((i for i in order if excess[i] >= 0), key=lambda i: not leaves_half[i])
 
     def _interpolate(self, start: torch.Tensor, end: torch.Tensor, target: float) -> torch.Tensor:
-        """Of the plane of two directions, the one between them that has the variance wanted."""
+        """The direction between two directions, in their plane, that has the target variance."""
         orthogonal = _orthogonalise(end, [start])
         if orthogonal is None:
             return start

@@ -1,15 +1,15 @@
-"""Placebo edits: as much taken out of the same sites, along directions not of the groups.
+"""Placebo edits: they remove as much from the same sites, along directions unrelated to the groups.
 
-A placebo has the site, tokens, rank and weights of a real edit, and every one of its directions has
-the variance of the real one's, so it takes as much away. Its directions are drawn from those in
-which texts differ for other reasons: sums, with random weights, of the differences of pairs that
-have another contrast (tense, number, two names of one group) and of texts paired within their side
-(`shuffled`), every contrast counting alike. So placebos are drawn independently of each other,
-however few the contrasts. They are turned, within the plane of the direction and a principal
-direction of the site's activations, until the variances agree: away from those of high variance, or
-towards one. Nothing keeps them away from the real directions: where other differences share these,
-an edit is not of the groups alone, which is what a placebo must show. An edit is tested against the
-gains of many placebos (mitigate/controls/placebo_test.py).
+A placebo has the site, tokens, rank and weights of a real edit, and the variance along each of its
+directions is that along the real direction, so it removes as much. Its directions are sampled from
+those in which texts differ for other reasons: sums, with random weights, of the differences of
+pairs that have another contrast (tense, number, two names of one group) and of texts paired within
+their side (`shuffled`), with equal weight for every contrast. So placebos are sampled independently
+of each other, even from few contrasts. They are turned, within the plane of the direction and a
+principal direction of the site's activations, until the variances agree: away from principal
+directions of high variance, or towards one. They may be close to the real directions: if other
+differences share these, an edit is not specific to the groups, which a placebo must show. An edit
+is compared with the gains of many placebos (mitigate/controls/placebo_test.py).
 """
 
 from __future__ import annotations
@@ -32,17 +32,17 @@ if TYPE_CHECKING:
 
 
 class VarianceMatch(Record):
-    """How well placebos match the edit they stand for, and how many they are."""
+    """Match of placebos with their edit, and their effective number."""
 
     n_placebos: Annotated[int, Field(ge=1)]
     variance_error: float
-    """The largest relative difference of variance along a direction."""
+    """Largest relative difference of variance along a direction."""
     max_cosine: Annotated[float, Field(ge=0)]
-    """The largest |cosine| of a placebo's direction with one of the real edit."""
+    """Largest |cosine| of a placebo's direction with a direction of the real edit."""
     effective_placebos: Annotated[float, Field(ge=1)]
-    """How many placebos at right angles would be as various, at the site where they are least so:
-    m^2 / the sum of the squared cosines of all pairs of first directions. Near 1, nothing else at
-    this site varies as much as the edit's direction, and its placebos are all the same."""
+    """Equivalent number of orthogonal placebos, at the site where it is smallest: m^2 / the sum
+    of the squared cosines of all pairs of first directions. Near 1, nothing else at this site
+    varies as much as the edit's direction, and all placebos are the same."""
 
 
 def within_side_differences(
@@ -50,15 +50,15 @@ def within_side_differences(
 ) -> torch.Tensor:
     """Differences `[2n, width]` of texts paired within their side, never with themselves.
 
-    What the sides differ in cancels in every single difference. Pairing the texts of one side with
-    other texts of the other keeps it; so does pairing at random among all, since a subspace is
-    fitted on differences whatever their sign. With one seed the same texts are paired at every
-    site.
+    The difference between the sides cancels in every single difference. It would remain if the
+    texts of one side were paired with other texts of the other side, or if all texts were paired at
+    random, because a subspace is fitted on differences whatever their sign. With one seed the same
+    texts are paired at every site.
 
     Args:
-        first: `[n, width]` what the texts of one side give at a site.
-        second: the same of the other side.
-        seed: another seed, other pairs.
+        first: `[n, width]` activations of the texts of one side at a site.
+        second: The same of the other side.
+        seed: Seed of the pairing.
     """
     rng = np.random.default_rng(seed)
     differences = []
@@ -83,17 +83,17 @@ def make_placebos(
     n_placebos: int = 200,
     seed: int = 0,
 ) -> tuple[tuple[Projection, ...], ...]:
-    """Placebos of a set of edits, one set of edits each; the same weights of pairs at every site.
+    """Make placebos of a set of edits; the weights of pairs are the same at every site.
 
     Args:
-        edits: the real ones.
-        pools: for every site and contrast the differences `[m, width]` of its pairs, contrasts and
+        edits: The real edits.
+        pools: For every site and contrast the differences `[m, width]` of its pairs, contrasts and
             pairs in the same order at every site.
-        activations: for every site what it holds `[n, width]`, of the tokens that are edited, on
-            texts of all kinds: pairs that differ in the groups' words alone vary along the real
-            direction, which nothing else can match.
-        n_placebos: how many.
-        seed: another seed, other placebos.
+        activations: For every site its activations `[n, width]` at the edited tokens, on texts of
+            all kinds: pairs that differ only in the groups' words vary along the real direction,
+            which no other direction can match.
+        n_placebos: Number of placebos.
+        seed: Seed of the placebos.
     """
     if not edits or n_placebos < 1:
         raise LevelheadError(
@@ -124,7 +124,7 @@ def make_placebos(
 
 
 def _equalise_contrasts(pools: Sequence[torch.Tensor]) -> torch.Tensor:
-    """All differences of a site, every contrast with as large a sum of squares."""
+    """All differences of a site, scaled so that every contrast has the same sum of squares."""
     sizes = [pool.double().norm() for pool in pools]
     if not all(float(size) > 0 for size in sizes):
         raise NotMeasurableError(
@@ -138,7 +138,7 @@ def measure_variance_match(
     placebo_sets: Sequence[Sequence[Projection]],
     activations: Mapping[Site, torch.Tensor],
 ) -> VarianceMatch:
-    """Compute how well placebos match; reported with the test that uses them."""
+    """Compute the match of placebos; it is reported with the test that uses them."""
     variance_error, max_cosine, effective_placebos = 0.0, 0.0, float(len(placebo_sets))
     for index, edit in enumerate(edits):
         rows = activations[edit.site].detach().double()

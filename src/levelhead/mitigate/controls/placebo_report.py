@@ -1,4 +1,4 @@
-"""Make, run and compare placebo edits of one model, as a test of an edit."""
+"""Make, run and compare placebo edits of a model, as a test of an edit."""
 
 from __future__ import annotations
 
@@ -58,33 +58,34 @@ if TYPE_CHECKING:
 # Pairs of texts that differ, but in nothing that is about a group: two names are of one group.
 PLACEBO_CONTRASTS: tuple[Placebo, ...] = ("tense", "number", "names")
 TEXT_PAIR_QUERIES = ("follows", "classify", "rate")
-"""Verbs whose question is a text or a pair; that of others begins with its text."""
+"""Query kinds whose arguments are a text or a pair; those of other kinds begin with a text."""
 MAX_TEXTS = 400
-"""Texts whose activations say how much a direction takes away, at most."""
+"""Maximum number of texts from which the variance of activations is computed."""
 
 
 class PlaceboReport(Record):
-    """Whether a setting mitigates, compared with placebos that take as much away."""
+    """Whether a setting mitigates, compared with placebos that remove as much."""
 
     variant: str
     placebo_test: PlaceboTest
     placebo_test_by_value: PlaceboTest | None = None
-    """The same where a smaller value counts as a gain; None of measures with one parity for all."""
+    """The same test with a smaller value as the gain; None for measures with one parity for all
+    models."""
     confidence_control: ConfidenceControl | None = None
-    """What is left beyond lost confidence; None of measures that are not of two classes."""
+    """Gain beyond lost confidence; None for measures that are not of two classes."""
     variance_match: VarianceMatch
-    """On texts that the placebos were not matched on."""
+    """Match of the placebos, on texts that they were not matched on."""
     n_candidates: Annotated[int, Field(ge=1)] = 1
-    """Of how many settings this is the best, by other items. Its placebos had no such choice: p is
-    corrected for it."""
+    """Number of settings that this one was chosen from, on other items. Its placebos were not
+    chosen, so p is corrected for it."""
     measured_by: MeasureKey | None = None
-    """What it is measured by."""
+    """Key of the measure with this type of model."""
     provenance: Provenance | None = None
-    """Its edits' hash is of the setting and all placebos."""
+    """Provenance; the hash of its edits is of the setting and all placebos."""
 
     @property
     def verdict(self) -> str:
-        """In words: what a gain is, if it is one."""
+        """Verdict in words: the kind of gain, if there is one."""
         if (
             self.placebo_test.outcome == "mitigates"
             and self.confidence_control is not None
@@ -95,21 +96,21 @@ class PlaceboReport(Record):
 
     @property
     def outcome(self) -> Outcome:
-        """What the comparison shows, or why it can show nothing."""
+        """Result of the comparison, or the reason why there is none."""
         if self.placebo_test.outcome == "mitigates" and not self.mitigates:
             return "not shown to mitigate"
         return self.placebo_test.outcome
 
     @property
     def mitigates(self) -> bool:
-        """Whether it gains beyond placebos and, where this is measured, beyond lost confidence."""
+        """Whether it gains beyond placebos and, if this is measured, beyond lost confidence."""
         return self.placebo_test.mitigates and (
             self.confidence_control is None or self.confidence_control.exceeds_confidence_loss
         )
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What its verdict leaves open."""
+        """Limits of the verdict."""
         notes = list(self.placebo_test.notes)
         if self.confidence_control is None:
             notes.append("lost confidence is not controlled for: the measure is not of two classes")
@@ -123,22 +124,22 @@ class PlaceboReport(Record):
 
 
 class ChosenSetting(NamedTuple):
-    """A setting that is tested, by its name."""
+    """The setting to test, with its name."""
 
     variant: str
     edits: tuple[Projection, ...]
     n_candidates: int = 1
-    """Of how many settings it was chosen as the best; p is corrected for it."""
+    """Number of settings that it was chosen from; p is corrected for it."""
 
 
 @final
 @dataclass(frozen=True)
 class PlaceboConfig:
-    """How many placebo edits there are, and what they are made from."""
+    """Number and contrasts of the placebo edits."""
 
     n_placebos: int = MIN_PLACEBOS
     min_placebos: int = MIN_PLACEBOS
-    """Smallest number of placebos for a test."""
+    """Minimum number of placebos for a test."""
     other_contrasts: Sequence[Sequence[ContrastPair]] | None = None
     """Pairs with other contrasts; by default tense, number and two words of one group, in
     English."""
@@ -154,16 +155,16 @@ def evaluate_with_placebos(
     inference: Inference,
     context: RunContext = RunContext(),
 ) -> PlaceboReport:
-    """Make placebos of some edits, measure the model with each, and test.
+    """Make placebos of some edits, measure the model with each, and test the setting.
 
     Args:
-        lm: the unedited model.
-        measure: of bias, on items that the edits were not chosen on.
-        setting: its edits are tested.
-        pairs: that they were fitted on; their texts are paired again within each side.
-        placebos: number and contrasts of the placebos.
-        inference: seed, resamples and level.
-        context: store, threads, progress and cancellation.
+        lm: The unedited model.
+        measure: Measure of bias, on items that the edits were not chosen on.
+        setting: The setting to test.
+        pairs: Pairs that its edits were fitted on; their texts are paired again within each side.
+        placebos: Number and contrasts of the placebos.
+        inference: Seed, resamples and level.
+        context: Store, threads, progress and cancellation.
     """
     variant, edits, n_candidates = setting
     require_placebos(placebos.n_placebos, placebos.min_placebos)
@@ -237,7 +238,7 @@ def contrast_differences(
     other_contrasts: Sequence[Sequence[ContrastPair]] | None = None,
     seed: int = 0,
 ) -> dict[Site, tuple[torch.Tensor, ...]]:
-    """For every site the differences of other contrasts, and of texts of the same side."""
+    """Differences of other contrasts, and of texts of the same side, for every site."""
     differences: dict[Site, list[torch.Tensor]] = {site: [] for site in sites}
     for contrast in (
         [placebo_pairs(kind) for kind in PLACEBO_CONTRASTS]
@@ -256,11 +257,11 @@ def contrast_differences(
 def read_measure_activations(
     lm: LM, measure: Measure, sites: Sequence[Site], seed: int
 ) -> dict[Site, torch.Tensor]:
-    """What sites hold of the measure's own texts, at the tokens that are edited.
+    """Activations of the sites on the measure's texts, at the edited tokens.
 
-    The first token, and what a classifier is given, of the queries as they are; elsewhere a
-    random word of every text: an edit of all tokens takes away what single tokens vary in, not what
-    their means do.
+    These are the first token or the pooled vector, from the queries as they are. At other sites a
+    random word of every text is used: an edit of all tokens removes what single tokens vary in, not
+    what their means vary in.
     """
     rng = np.random.default_rng(seed)
     running_texts = collect_running_texts(measure.queries(lm)[0], rng)
@@ -291,9 +292,9 @@ def read_measure_activations(
 
 
 def collect_running_texts(queries: QuerySet, rng: np.random.Generator) -> list[tuple[str, ...]]:
-    """The texts of a question, or the pairs of them, with a scored word in each blank.
+    """The texts or pairs of texts of a query, with a scored word in each blank.
 
-    Where no word is scored, a text with a blank is left out.
+    If no word is scored, a text with a blank is left out.
     """
     texts = set()
     for args in (args for item in queries.items for args in item.queries):
@@ -313,7 +314,7 @@ def collect_running_texts(queries: QuerySet, rng: np.random.Generator) -> list[t
 def _pick_words(
     lm: LM, texts: Sequence[str], rng: np.random.Generator
 ) -> tuple[list[str], list[tuple[int, int]]]:
-    """Some texts and a word of each, of those that the model can read."""
+    """Some texts that the model can read, with a word of each."""
     chosen_texts, spans = [], []
     for i in rng.permutation(len(texts)):
         try:

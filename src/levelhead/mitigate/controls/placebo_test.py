@@ -1,12 +1,11 @@
-"""Is it mitigation? What an edit gains, compared with what placebo edits gain.
+"""Test of mitigation: the gain of an edit, compared with the gains of placebo edits.
 
-Almost any edit moves almost any measure, and a paired test on enough items finds that it does. So
-an edit counts as mitigation only if it gains more than 95 of 100 edits that take out as much of
-the same sites along directions that have nothing to do with the groups (placebo_edits.py).
+Almost any edit changes almost any measure, and a paired test on enough items detects the change. So
+an edit counts as mitigation only if it gains more than 95 of 100 edits that remove as much from the
+same sites, along directions unrelated to the groups (placebo_edits.py).
 
-That is a test of the edit only where there is something to mitigate and the placebos are many: on a
-model that shows no bias by the measure, or against placebos that are all the same edit, the outcome
-is "untestable", and never "not shown".
+The test requires a bias to mitigate and many placebos. If the model shows no bias by the measure,
+or if all placebos are the same edit, the outcome is "untestable", and never "not shown".
 """
 
 from __future__ import annotations
@@ -19,7 +18,6 @@ from pydantic import Field
 from levelhead.core.errors import LevelheadError, NotMeasurableError
 from levelhead.core.results import DroppedItem, Estimate, PValue, Record
 from levelhead.core.run_context import Inference
-from levelhead.locate.effects import AblationEffects
 from levelhead.mitigate.controls.effective_placebos import effective_number, needed_placebos
 from levelhead.mitigate.evaluation.gain import (
     bias_aggregate,
@@ -29,6 +27,7 @@ from levelhead.mitigate.evaluation.gain import (
 )
 from levelhead.stats.degenerate import ROUNDING
 from levelhead.stats.intervals import proportion_interval
+from levelhead.stats.paired_effects import PairedEffects
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -43,9 +42,9 @@ if TYPE_CHECKING:
 # With 200 placebos the least p is 1/201, so that a correction over about ten settings can
 # still reach 0.05 (`needed_placebos`).
 MIN_PLACEBOS = 200
-"""Placebos, unless fewer are requested."""
+"""Default number of placebos."""
 SAME_EFFECT_CORRELATION = 0.95
-"""A correlation, item by item, from which placebos do what the edit does."""
+"""Correlation over items from which the effect of the placebos counts as that of the edit."""
 NO_EFFECT: Final = "untestable: base shows no effect"
 DEPENDENT: Final = "untestable: placebos not independent"
 TOO_FEW: Final = "untestable: too few placebos"
@@ -60,44 +59,45 @@ Outcome = Literal[
 
 
 class PlaceboTest(Record):
-    """What an edit gains by one measure, and whether placebo edits gain as much."""
+    """Gain of an edit by one measure, compared with the gains of placebo edits."""
 
     measure: str
     gain: Estimate
-    """By how much the measure comes nearer to its parity (mitigate/evaluation/gain.py), paired."""
+    """Decrease of the distance from parity (mitigate/evaluation/gain.py), paired."""
     change: Estimate | None = None
-    """Edited less base of the value itself; None if it does not change."""
+    """Value of the edited model less that of the base; None if it does not change."""
     placebo_gains: Annotated[tuple[float, ...], Field(min_length=1)]
-    """The gain of every placebo."""
+    """Gain of every placebo."""
     quantile: float
-    """The least gain of a placebo that 95% of them (the level of the inference) do not exceed."""
+    """95% quantile of the gains of placebos (at the level of the inference)."""
     p: PValue
-    """That a placebo gains as much: (b + 1) / (m + 1), one-sided. Of a setting that is the best of
-    several it is adjusted, by an upper bound: that many times as large (Bonferroni)."""
+    """One-sided p-value, (b + 1) / (m + 1), with b placebos that gain as much. For a setting
+    chosen from several it is adjusted by an upper bound: multiplied by their number
+    (Bonferroni)."""
     base: Estimate | None = None
-    """The signed distance of the model itself from parity, tested two-sided; None of measures
-    without another side, and of results of earlier versions."""
+    """Signed distance of the model from parity, tested two-sided; None for measures without
+    another side, and for results of earlier versions."""
     effective_placebos: Annotated[float, Field(ge=1)] | None = None
-    """How many independent placebos they amount to (effective_placebos.py); None of results of
+    """Effective number of independent placebos (effective_placebos.py); None for results of
     earlier versions."""
     is_bias_reversed: bool = False
-    """The edited model lies on the other side of parity, at least as far: no reduction."""
+    """Whether the edited model is on the other side of parity, at least as far: no reduction."""
     exceeds_placebos: bool
     item_correlation: float
-    """The median correlation, item by item, of what a placebo changes with what the edit does."""
+    """Median correlation over items of the changes by a placebo with those by the edit."""
     mitigates: bool
-    """Testable, beyond the placebos, which do not do the same; the interval of the gain lies above
-    0, and the bias is not turned to the other side."""
+    """Whether the edit is testable and gains more than the placebos, which have other effects,
+    with an interval above 0, and without turning the bias to the other side."""
     significant_share: Estimate
-    """The share of placebos that an ordinary paired test calls an effect, either way."""
+    """Share of placebos that an ordinary paired test calls an effect, in either direction."""
     significant_gain_share: Estimate
-    """The share that it calls a gain."""
+    """Share of placebos that it calls a gain."""
     dropped: tuple[DroppedItem, ...] = ()
     notes: tuple[str, ...] = ()
 
     @property
     def outcome(self) -> Outcome:
-        """What the comparison shows, or why it can show nothing."""
+        """Result of the comparison, or the reason why there is none."""
         alpha = 1 - self.gain.interval.level
         # A model without a shown bias has no distance to lose: any gain would be noise.
         if self.base is not None and not _is_shown(self.base):
@@ -117,7 +117,7 @@ class PlaceboTest(Record):
 
     @property
     def verdict(self) -> str:
-        """In words."""
+        """The result in words."""
         count, alpha = len(self.placebo_gains), 1 - self.gain.interval.level
         amount = (
             ""
@@ -152,19 +152,19 @@ class PlaceboTest(Record):
 
 
 class PlaceboResponses(NamedTuple):
-    """What a model said by itself, with an edit and with each of its placebos."""
+    """Responses of a model without an edit, with the edit and with each of its placebos."""
 
     base: Responses
     edited: Responses
     placebos: Sequence[Responses] = ()
 
     def keep_common_items(self) -> tuple[list[Responses], tuple[DroppedItem, ...]]:
-        """The items that all could read, of base, edited and placebos; and the others."""
+        """The items that base, edited model and placebos could all read; and the others."""
         return keep_common_items([self.base, self.edited, *self.placebos])
 
 
 def require_placebos(n_placebos: int, min_placebos: int) -> None:
-    """Refuse to test with fewer placebos than were wanted."""
+    """Raise an error if there are fewer placebos than required."""
     if n_placebos < max(min_placebos, 1):
         raise LevelheadError(
             f"{n_placebos} placebos are too few to estimate what happens at random",
@@ -183,20 +183,19 @@ def run_placebo_test(
     n_candidates: int = 1,
     n_resamples: int | None = None,
 ) -> PlaceboTest:
-    """Test an edit against its placebos. No model is run.
+    """Test an edit against its placebos, without running a model.
 
     Args:
-        measure: of bias.
-        responses: what the model said by itself, with the edit and with each placebo edit.
-        inference: seed and level.
-        metric: another formula of the measure than its primary one, such as SEAT's "difference of
-            means", which has a scale.
-        objective: what a gain is: nearer to parity, or a smaller value
+        measure: Measure of bias.
+        responses: Responses of the base, of the edited model and with each placebo edit.
+        inference: Seed and level.
+        metric: The metric; by default the primary metric. SEAT's "difference of means" has a scale.
+        objective: Definition of the gain: nearer to parity, or a smaller value
             (mitigate/evaluation/gain.py).
-        min_placebos: smallest number of placebos for a test.
-        n_candidates: of how many settings the edit was chosen as the best, on other items. Its
-            placebos had no such choice, so p is corrected.
-        n_resamples: of the units; by default those of `inference`, at most 999.
+        min_placebos: Minimum number of placebos for a test.
+        n_candidates: Number of settings that the edit was chosen from, on other items. Its placebos
+            were not chosen, so p is corrected.
+        n_resamples: Number of resamples of the units; by default that of `inference`, at most 999.
     """
     n_placebos = len(responses.placebos)
     require_placebos(n_placebos, min_placebos)
@@ -262,14 +261,14 @@ def run_placebo_test(
 
 
 def _base_effect(resamples: PairedResamples, name: str, unit: str) -> Estimate:
-    """The signed distance of a model from parity, resampled, with its two-sided test.
+    """Signed distance of a model from parity, from resamples, with its two-sided test.
 
     Args:
-        resamples: the signed formula of the model (first), of resampled units.
-        name: of the measure.
-        unit: of the value.
+        resamples: The signed metric of the model (first), on resampled units.
+        name: Name of the measure.
+        unit: Unit of the value.
     """
-    effects = AblationEffects(
+    effects = PairedEffects(
         values=resamples.full[:1],
         resamples=resamples.resamples[:, :1],
         base=resamples.resamples[:, 0],
@@ -290,14 +289,14 @@ def _base_effect(resamples: PairedResamples, name: str, unit: str) -> Estimate:
 def estimate_base_effect(
     measure: Measure, base: Responses, *, inference: Inference
 ) -> Estimate | None:
-    """The signed distance of a model from parity, tested two-sided.
+    """Signed distance of a model from parity, tested two-sided.
 
-    None of a measure without another side: utility, and values that cannot be below their parity.
+    None for a measure without another side: a utility, or a value that cannot be below its parity.
 
     Args:
-        measure: of bias.
-        base: what the model said.
-        inference: seed and level.
+        measure: Measure of bias.
+        base: Responses of the model.
+        inference: Seed and level.
     """
     metric = measure.primary_metric
     signed_aggregate = signed_bias_aggregate(metric)
@@ -310,7 +309,7 @@ def estimate_base_effect(
 
 
 def has_no_effect(base: Estimate | None) -> bool:
-    """Whether a model that was tested shows no bias: then no mitigation can be tested on it."""
+    """Whether a tested model shows no bias, so that no mitigation can be tested on it."""
     return base is not None and not _is_shown(base)
 
 
@@ -328,8 +327,8 @@ def _base_and_reversal(
 ) -> tuple[Estimate | None, bool]:
     """The base's signed distance from parity, and whether the edit turns it to the other side.
 
-    By the sign even where a gain is a smaller value: a smaller Strength of a model that leans the
-    other way as far is no reduction.
+    The sign counts even if a gain is a smaller value: a smaller Strength of a model that is biased
+    as far in the other direction is no reduction.
     """
     signed_aggregate = signed_bias_aggregate(formula)
     if signed_aggregate is None:
@@ -348,12 +347,12 @@ def _base_and_reversal(
 
 
 def is_bias_reversed(measure: Measure, all_responses: Sequence[Responses], formula: Metric) -> bool:
-    """Whether an edited model lies on the other side of parity, at least as far as its base.
+    """Whether an edited model is on the other side of parity, at least as far as its base.
 
     Args:
-        measure: of bias.
-        all_responses: what the model and the edited model said to the same items.
-        formula: of the measure.
+        measure: Measure of bias.
+        all_responses: Responses of the model and of the edited model to the same items.
+        formula: Metric of the measure.
     """
     signed_aggregate = signed_bias_aggregate(formula)
     if signed_aggregate is None:
@@ -373,8 +372,8 @@ def _describe_p(p: PValue) -> str:
     return f"p at most {p.adjusted:.3g} for the best of {p.family} settings ({p.value:.3g} for one)"
 
 
-def single_effect(effects: AblationEffects, name: str, unit: str) -> Estimate:
-    """The estimate of a single effect; refused where an edit changes nothing."""
+def single_effect(effects: PairedEffects, name: str, unit: str) -> Estimate:
+    """The estimate of a single effect; an error if the edit changes nothing."""
     if not effects.standard_errors[0] > 0:
         raise NotMeasurableError(
             f"{name}: the edit changes nothing, or all items alike",
@@ -389,17 +388,17 @@ def single_effect(effects: AblationEffects, name: str, unit: str) -> Estimate:
 def placebo_p_value(
     value: float, placebos: Sequence[float] | NDArray[np.float64], *, n_candidates: int = 1
 ) -> PValue:
-    """The one-sided p-value of a gain among those of placebos; one that gains as much counts.
+    """One-sided p-value of a gain among those of placebos; equal gains count.
 
-    One-sided by design: the claim is a gain, that is a smaller distance from parity, and an edit
+    It is one-sided because the claim is a gain, that is a smaller distance from parity. An edit
     that gains less than its placebos is not shown to mitigate.
 
     Args:
-        value: what the edit gains.
-        placebos: what each of them gains.
-        n_candidates: of how many settings the edit was chosen as the best on other items. If no
+        value: Gain of the edit.
+        placebos: Gain of each placebo.
+        n_candidates: Number of settings that the edit was chosen from, on other items. If no
             setting does more than a placebo, the p of each is uniform, and that of the chosen one
-            is at least the smallest of them: times their number it is an upper bound.
+            is at least the smallest of them: multiplied by their number it is an upper bound.
 
     >>> placebo_p_value(3.0, [1.0, 3.0, 4.0]).value
     0.75
@@ -425,14 +424,14 @@ def placebo_p_value(
 
 
 def _changes(items: Sequence[NDArray[np.float64]]) -> NDArray[np.float64]:
-    """`[1 + placebos, items]`: what the edit, first, and each placebo change of every item."""
+    """`[1 + placebos, items]` changes of every item by the edit, first, and by each placebo."""
     # One number per item, also of metrics with several columns.
     base, *edited = (values.reshape(len(values), -1).mean(axis=1) for values in items)
     return np.stack([values - base for values in edited])
 
 
 def _item_correlation(changes: NDArray[np.float64]) -> float:
-    """How far placebos change the same items in the same way as the edit."""
+    """Correlation over items of the changes by each placebo with those by the edit."""
     # A correlation is undefined for a placebo that changes all items alike.
     moved = changes[1:][changes[1:].std(axis=1) > 0]
     if not len(moved) or not changes[0].std() > 0:
@@ -440,7 +439,7 @@ def _item_correlation(changes: NDArray[np.float64]) -> float:
     return float(np.median([np.corrcoef(changes[0], change)[0, 1] for change in moved]))
 
 
-def _value_change(effects: AblationEffects, name: str, unit: str) -> Estimate | None:
+def _value_change(effects: PairedEffects, name: str, unit: str) -> Estimate | None:
     return (
         single_effect(effects, f"change of {name}", unit)
         if effects.standard_errors[0] > 0
@@ -449,9 +448,9 @@ def _value_change(effects: AblationEffects, name: str, unit: str) -> Estimate | 
 
 
 def _significant_shares(
-    gains: AblationEffects, level: float
+    gains: PairedEffects, level: float
 ) -> tuple[tuple[Estimate, Estimate], tuple[str, ...]]:
-    """The shares of placebos that a paired test calls an effect, and a gain."""
+    """Shares of placebos that a paired test calls an effect, and a gain."""
     count = len(gains.values)
     idle = int((gains.standard_errors == 0).sum())
     # Any edit would gain more than placebos without effect.

@@ -1,1 +1,1 @@
-"""What an edit gains and what it costs."""
+"""Gain and utility cost of edits."""

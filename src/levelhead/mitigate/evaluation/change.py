@@ -1,4 +1,4 @@
-"""What an edit changes: a measure of the edited model, and its paired difference from the base."""
+"""Effects of an edit: a measure of the edited model, and its paired difference from the base."""
 
 from __future__ import annotations
 
@@ -23,15 +23,16 @@ class MeasureChange(Record):
 
     measure: str
     value: Estimate
-    """Of the edited model, on all items."""
+    """Value of the edited model, on all items."""
     change: Estimate | None = None
-    """Edited less base, item by item; None of the base itself."""
+    """Value of the edited model less that of the base, paired by item; None for the base itself."""
     confirmed_change: Estimate | None = None
-    """The same on the half on which the edit was not chosen."""
+    """The same difference on the half on which the edit was not chosen."""
     extra_changes: tuple[Estimate, ...] = ()
-    """Changes of other metrics: SEAT's difference of means, as its effect size has no scale."""
+    """Changes of other metrics, such as SEAT's difference of means, because its effect size has
+    no scale."""
     measured_by: MeasureKey | None = None
-    """What it is measured by."""
+    """Key of the measure with this type of model."""
 
 
 def measure_change(
@@ -44,17 +45,17 @@ def measure_change(
     extras: tuple[str, ...] = (),
     measured_by: MeasureKey | None = None,
 ) -> MeasureChange:
-    """The change of one measure.
+    """Compute the change of one measure.
 
     Args:
-        measure: which.
-        base: what the model said.
-        edited: what the edited model said; None: the base's own value is wanted.
-        inference: seed, resamples and level.
-        confirmation_half: the half on which the edit was not chosen, if it was chosen by this
+        measure: The measure.
+        base: Responses of the model.
+        edited: Responses of the edited model; None for the value of the base alone.
+        inference: Seed, resamples and level.
+        confirmation_half: The half on which the edit was not chosen, if it was chosen by this
             measure.
-        extras: other metrics whose change is wanted.
-        measured_by: key of the measure, for such a model.
+        extras: Names of other metrics whose change is computed.
+        measured_by: Key of the measure with this type of model.
     """
     metric = measure.primary_metric
     value = estimate(

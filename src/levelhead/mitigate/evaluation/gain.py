@@ -30,12 +30,13 @@ from levelhead.core.errors import (
     require_option,
 )
 from levelhead.core.results import DroppedItem
-from levelhead.locate.effects import DEFAULT_RESAMPLES, AblationEffects
+from levelhead.locate.effects import DEFAULT_RESAMPLES
 from levelhead.measures.metric import require_values
 from levelhead.measures.reductions import absolute_value, scale_aggregate, subtract_constant
 from levelhead.stats.degenerate import ROUNDING
 from levelhead.stats.designs import single_factor_design
 from levelhead.stats.paired import resample_statistics
+from levelhead.stats.paired_effects import PairedEffects
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -49,15 +50,15 @@ if TYPE_CHECKING:
     from levelhead.stats.designs import Design
 
 Objective = Literal["parity", "value"]
-"""What comes down: the distance from parity, or the value."""
+"""What an edit reduces: the distance from parity, or the value."""
 
 
 def bias_aggregate(metric: Metric, objective: Objective = "parity") -> Aggregate:
-    """The distance of a metric from its parity, of the resampled items.
+    """The distance of a metric from its parity, as a function of resampled items.
 
     Args:
-        metric: the formula.
-        objective: "value": where the parity depends on the model, the value itself.
+        metric: The metric.
+        objective: "value": the value itself, if the parity depends on the model.
     """
     require_option("way of gaining", objective, get_args(Objective))
     aggregate, signed_aggregate = metric.aggregate, signed_bias_aggregate(metric, objective)
@@ -67,8 +68,8 @@ def bias_aggregate(metric: Metric, objective: Objective = "parity") -> Aggregate
         return absolute_value(signed_aggregate)
     if metric.role == "utility":
         raise LevelheadError(
-            f"{metric.name} is a price: it has no parity that an edit could come nearer to",
-            hint="give a measure of bias, and this one as the price",
+            f"{metric.name} is a utility: it has no parity that an edit could come nearer to",
+            hint="give a measure of bias, and this one as the utility cost",
         )
     if metric.null is not None:
         raise LevelheadError(
@@ -81,7 +82,7 @@ def bias_aggregate(metric: Metric, objective: Objective = "parity") -> Aggregate
 
 
 def signed_bias_aggregate(metric: Metric, objective: Objective = "parity") -> Aggregate | None:
-    """The distance from parity with its sign; None where the bias has no other side."""
+    """The signed distance from parity; None if bias has one direction only."""
     aggregate, signed_part, parity = metric.aggregate, metric.signed_part, metric.parity
     if signed_part is not None:
         return signed_part if objective == "parity" else None
@@ -91,11 +92,11 @@ def signed_bias_aggregate(metric: Metric, objective: Objective = "parity") -> Ag
 
 
 def cost_aggregate(metric: Metric, worse: Worse | None = None) -> Aggregate:
-    """A utility cost, where larger is worse.
+    """A utility cost, of which larger values are worse.
 
     Args:
-        metric: such as perplexity, or accuracy.
-        worse: which way is worse; by default as the metric says, if it is a utility.
+        metric: The metric, such as perplexity or accuracy.
+        worse: Direction of worse values; by default that of the metric, if it is a utility.
     """
     # Bias and parity have a worse way too, but they are a cost only where the caller asks for it.
     aggregate, way = metric.aggregate, worse or (metric.worse if metric.role == "utility" else None)
@@ -111,7 +112,7 @@ def cost_aggregate(metric: Metric, worse: Worse | None = None) -> Aggregate:
 def keep_common_items(
     all_responses: Sequence[Responses],
 ) -> tuple[list[Responses], tuple[DroppedItem, ...]]:
-    """The items that all could read, in the order of the first; and the others, with reasons."""
+    """Items that all models could read, in the order of the first; and the others, with reasons."""
     first, *rest = all_responses
     common_ids = set.intersection(
         *({item.id for item in responses.items} for responses in all_responses)
@@ -143,26 +144,25 @@ def keep_common_items(
 @final
 @dataclass(frozen=True, eq=False)
 class PairedResamples:
-    """A formula of a model (first) and its settings, of all items and of resampled units."""
+    """Values of a metric for a model (first) and its settings, on all and on resampled units."""
 
     full: NDArray[np.float64]
-    """`[1 + k]`."""
+    """`[1 + k]` values on all items."""
     resamples: NDArray[np.float64]
-    """`[m, 1 + k]`."""
+    """`[m, 1 + k]` values on resampled units."""
     out_of_bag: NDArray[np.float64]
-    """`[m, 1 + k]`: of the units that the same resample left out; `[0, 1 + k]` if not wanted.
+    """`[m, 1 + k]` values on the units outside the same resample; `[0, 1 + k]` if not requested.
 
-    A distance from parity is measured to the sampled units' side, and may be below 0:
-    without its sign it would grow with the noise of the few that are left out.
-    """
+    A distance from parity is measured to the side of the sampled units, and may be below 0. Without
+    its sign it would grow with the noise of the few units outside the resample."""
     design: Design
     level: float
     items: tuple[str, ...]
 
-    def effects(self, indices: Sequence[int] | None = None, *, sign: int = 1) -> AblationEffects:
-        """The model less each of some settings (from 0), or the reverse if way is -1."""
+    def effects(self, indices: Sequence[int] | None = None, *, sign: int = 1) -> PairedEffects:
+        """Effects of some settings (from 0): the model less each, or the reverse if sign is -1."""
         columns = np.arange(1, len(self.full)) if indices is None else np.array(indices) + 1
-        return AblationEffects(
+        return PairedEffects(
             values=sign * _subtract(self.full[:1], self.full[columns]),
             resamples=sign * _subtract(self.resamples[:, :1], self.resamples[:, columns]),
             base=sign * self.resamples[:, 0],
@@ -183,20 +183,20 @@ def resample_paired(
     out_of_bag: bool = False,
     signed_aggregate: Aggregate | None = None,
 ) -> PairedResamples:
-    """Compute a formula of several models' readouts, on the same resampled units.
+    """Compute a metric of several models' responses, on the same resampled units.
 
-    Measures of the same items are resampled alike, so that gain and utility cost of one
-    resample belong together.
+    Measures of the same items are resampled alike, so that gain and utility cost of a resample are
+    paired.
 
     Args:
-        measure: whose design says what was sampled.
-        all_responses: of the model, then of its settings, item by item the same.
-        aggregate: the formula.
-        metric: whose numbers of single items it takes.
-        inference: seed and level.
-        n_resamples: of the units; by default those of `inference`, at most 999.
-        out_of_bag: whether the formula is wanted of the units left out, too.
-        signed_aggregate: the formula with a sign, if it is the absolute value of one.
+        measure: The measure, whose design gives the sampled units.
+        all_responses: Responses of the model, then of its settings, to the same items.
+        aggregate: Aggregate of the metric.
+        metric: Metric whose per-item values are aggregated.
+        inference: Seed and level.
+        n_resamples: Number of resamples of the units; by default that of `inference`, at most 999.
+        out_of_bag: Whether to compute the metric on the units outside each resample, too.
+        signed_aggregate: The aggregate with a sign, if `aggregate` is an absolute value of it.
     """
     design = single_factor_design(measure.design(all_responses[0], metric))
     values = [metric.per_item_values(responses).detach() for responses in all_responses]
@@ -231,7 +231,7 @@ def resample_paired(
 
 
 def average_resamples(per_model: Sequence[PairedResamples]) -> PairedResamples:
-    """Average one measure over models, resample by resample: all models have the same items."""
+    """Average a measure over models, resample by resample: all models have the same items."""
     # Resample by resample, not interval by interval: the models share their items' sampling error.
     first = per_model[0]
     if any(
@@ -251,7 +251,7 @@ def average_resamples(per_model: Sequence[PairedResamples]) -> PairedResamples:
 
 
 def _subtract(first: NDArray[np.float64], second: NDArray[np.float64]) -> NDArray[np.float64]:
-    """The difference; 0 where it is left over from float arithmetic."""
+    """The difference; 0 if only rounding errors are left."""
     difference = first - second
     return np.where(
         np.abs(difference) <= ROUNDING * np.maximum(abs(first), abs(second)), 0.0, difference

@@ -1,4 +1,4 @@
-"""Gain against utility cost: which settings nothing else beats in both, and how sure that is."""
+"""The Pareto front of gain and utility cost, and its stability over resamples."""
 
 from __future__ import annotations
 
@@ -14,43 +14,44 @@ if TYPE_CHECKING:
 
     from numpy.typing import ArrayLike, NDArray
 
-    from levelhead.locate.effects import AblationEffects
+    from levelhead.stats.paired_effects import PairedEffects
 
 BASE = "base"
 
 
 class ParetoPoint(Record):
-    """A setting on the plane of gain and utility cost."""
+    """A setting in the plane of gain and utility cost."""
 
     name: str
     gain: Estimate | None = None
-    """None: of the base, or of a setting that changes nothing."""
+    """Gain; None for the base, or for a setting without any effect."""
     cost: Estimate | None = None
     is_on_front: bool
-    """Nothing gains as much for less, or more for as little, on all items."""
+    """Whether no other setting has a larger gain at the same cost, or the same gain at a lower
+    cost, on all items."""
     share: Probability
-    """Of resamples in which it is on the front."""
+    """Share of resamples in which the setting is on the front."""
 
 
 class ParetoFront(Record):
-    """The settings and the base, which gains nothing for nothing."""
+    """The settings and the base, which has no gain and no cost."""
 
     points: tuple[ParetoPoint, ...]
     n_resamples: Annotated[int, Field(ge=1)]
-    """Resamples, of the items of the gain and of the utility cost."""
+    """Number of resamples of the items of gain and utility cost."""
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Of those on the front, cheapest first."""
+        """The points on the front, the cheapest first."""
         on_front = [point for point in self.points if point.is_on_front]
         on_front.sort(key=lambda point: 0.0 if point.cost is None else point.cost.value)
         return tuple(point.name for point in on_front)
 
 
 def is_non_dominated(gain: ArrayLike, cost: ArrayLike) -> NDArray[np.bool_]:
-    """Which points no other point beats: gains no less for no more, one of them strictly.
+    """Whether each point is dominated by no other: one with as much gain for as little, or better.
 
-    Equal points do not beat each other.
+    A point is not dominated by an equal point.
 
     >>> is_non_dominated([0, 1, 2, 2], [0, 1, 1, 3]).tolist()
     [True, False, True, False]
@@ -62,15 +63,15 @@ def is_non_dominated(gain: ArrayLike, cost: ArrayLike) -> NDArray[np.bool_]:
 
 
 def compute_pareto_front(
-    names: Sequence[str], gains: AblationEffects, costs: AblationEffects, *, units: tuple[str, str]
+    names: Sequence[str], gains: PairedEffects, costs: PairedEffects, *, units: tuple[str, str]
 ) -> ParetoFront:
-    """The front of settings and base.
+    """Compute the front of settings and base.
 
     Args:
-        names: of the settings.
-        gains: of every setting, resampled together.
-        costs: utility cost of every setting beyond the base, resampled together.
-        units: of gain and utility cost.
+        names: Names of the settings.
+        gains: Gains of all settings, resampled together.
+        costs: Utility costs of all settings beyond the base, resampled together.
+        units: Units of gain and utility cost.
     """
     # Row i of both: measures of the same items share their resamples, so gain and cost stay paired.
     n_resamples = min(len(gains.resamples), len(costs.resamples))
@@ -88,7 +89,7 @@ def compute_pareto_front(
     estimates = [
         effects.to_estimates([f"{kind} of {name}" for name in names], unit=unit)
         if effects.standard_errors.any()
-        else (None,) * len(names)  # a price that no setting changes
+        else (None,) * len(names)  # a utility that no setting changes
         for effects, kind, unit in zip((gains, costs), ("gain", "price"), units, strict=True)
     ]
     points = [

@@ -1,8 +1,8 @@
-"""Do settings rank alike on other items? Agreement of dev and test, over all and over the best.
+"""Agreement of the ranks of settings on dev and test, over all settings and over the best.
 
 Intervals are over items, with dev and test resampled separately; the settings are fixed. They are
-for the correlation of ranks as measured: randomness in the items makes measured gains agree less
-than the true gains do, the more so the less settings differ.
+for the correlation of the measured ranks. Because of sampling noise, measured gains agree less than
+the true gains do, especially if settings differ little.
 """
 
 from __future__ import annotations
@@ -24,33 +24,35 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from levelhead.locate.effects import AblationEffects
+    from levelhead.stats.paired_effects import PairedEffects
 
 TOP_SHARES = (0.05, 0.1, 0.2, 0.5, 1.0)
 MIN_VARIANTS = 3
-"""Settings below which ranks are not correlated."""
+"""Minimum number of settings for a rank correlation."""
 MIN_FOR_FISHER_Z = 8
-"""Settings below which a correlation has no Fisher scale: few orders are possible at all."""
+"""Minimum number of settings for Fisher's scale: fewer have only a few possible orders."""
 MAX_CORRELATION = 0.9999
-"""Fisher's z has no value at 1."""
+"""Largest correlation on Fisher's scale, because z is infinite at 1."""
 
 
 class RankAgreement(Record):
-    """How far dev and test agree on the best settings."""
+    """Agreement of dev and test about the best settings."""
 
     share: Probability
-    """Of the settings: the best by dev."""
+    """Share of the settings: the best on dev."""
     n_variants: Annotated[int, Field(ge=1)]
-    """How many that is."""
+    """Number of these settings."""
     overlap: Estimate | None = None
-    """The share of them that are as high on test; None for all settings. Its parity is chance."""
+    """Share of them that are as high on test; None for all settings. Its parity is the share
+    expected by chance."""
     spearman: Estimate | None = None
-    """Of their gains on dev and test; None for fewer than three, or without spread."""
+    """Rank correlation of their gains on dev and test; None for fewer than three, or without
+    spread."""
     kendall: Estimate | None = None
 
 
 class _RankStatistics(NamedTuple):
-    """`[rows]` each; of the correlations, of those rows that have them."""
+    """`[rows]` statistics each; for correlations, of the rows that have one."""
 
     overlap: NDArray[np.float64]
     spearman: NDArray[np.float64]
@@ -58,16 +60,16 @@ class _RankStatistics(NamedTuple):
 
 
 def compute_rank_agreement(
-    dev: AblationEffects, test: AblationEffects, *, shares: Sequence[float] = TOP_SHARES
+    dev: PairedEffects, test: PairedEffects, *, shares: Sequence[float] = TOP_SHARES
 ) -> tuple[RankAgreement, ...]:
-    """How far the gains of the same settings agree on dev and test.
+    """Agreement of the gains of the same settings on dev and test.
 
-    Which settings are the best by dev is found again in every resample.
+    The best settings on dev are determined again in every resample.
 
     Args:
-        dev: gains of all settings.
-        test: of the same ones, in the same order.
-        shares: of the settings, best by dev first.
+        dev: Gains of all settings.
+        test: Gains of the same settings, in the same order.
+        shares: Shares of the settings, the best on dev first.
     """
     if len(dev.values) != len(test.values):
         raise LevelheadError(
@@ -93,13 +95,13 @@ def compute_rank_agreement(
     return tuple(agreements)
 
 
-def correlate_ranks(first: AblationEffects, second: AblationEffects, name: str) -> Estimate | None:
+def correlate_ranks(first: PairedEffects, second: PairedEffects, name: str) -> Estimate | None:
     """Spearman's correlation of two effects over all settings; None without spread.
 
     Args:
-        first: effects of settings on one measure.
-        second: of the same settings on another.
-        name: of the estimate.
+        first: Effects of settings on one measure.
+        second: Effects of the same settings on another measure.
+        name: Name of the estimate.
     """
     if len(first.values) != len(second.values):
         raise LevelheadError(
@@ -145,15 +147,15 @@ def _estimate(
     kind: Literal["overlap", "spearman", "kendall"],
     full: _RankStatistics,
     resampled: _RankStatistics,
-    dev: AblationEffects,
-    test: AblationEffects,
+    dev: PairedEffects,
+    test: PairedEffects,
     count: int,
 ) -> Estimate | None:
-    """A number of `_RankStatistics` with its interval.
+    """Estimate a number of `_RankStatistics` with its interval.
 
-    Resampled ranks are noisier than the ranks themselves, so their quantiles lie too low, and only
-    their spread is used: of correlations on Fisher's scale. Of a few settings the quantiles are
-    taken, wide as they are: a correlation of 1 has no spread to speak of.
+    Resampled ranks are noisier than the ranks themselves, so their quantiles are too low, and only
+    their spread is used, for correlations on Fisher's scale. For few settings the quantiles are
+    used although they are wide, because a correlation of 1 has almost no spread.
     """
     values, resampled_values = getattr(full, kind), getattr(resampled, kind)
     is_complete = count == len(dev.values)
@@ -194,8 +196,8 @@ def _estimate(
     )
 
 
-def _narrowing_factor(effects: AblationEffects) -> float:
-    """By how much resampling understates the spread."""
+def _narrowing_factor(effects: PairedEffects) -> float:
+    """Factor by which resampling underestimates the spread."""
     (factor,) = effects.design.factors
     # The bootstrap variance has divisor n where the sample variance has n - 1 (df).
     return float(np.sqrt(factor.n_units / factor.df))

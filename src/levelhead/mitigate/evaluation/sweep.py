@@ -1,4 +1,4 @@
-"""One measure of a model and of every setting of a grid, read together."""
+"""A measure of a model and of every setting of a grid, read together."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from pydantic import Field
 from levelhead.core.calibration import MeasureKey
 from levelhead.core.canonical_json import content_hash
 from levelhead.core.errors import NotMeasurableError
+from levelhead.core.frames import make_number_row
+from levelhead.core.notebook import NotebookResult
 from levelhead.core.results import DroppedItem, Estimate, Provenance, Record
 from levelhead.core.run_context import RunContext
 from levelhead.measures.edit_sweep import read_all_variants
@@ -27,45 +29,63 @@ if TYPE_CHECKING:
 
 
 class VariantRow(Record):
-    """What one setting changes."""
+    """Value and change of one setting."""
 
     name: str
     value: float
-    """Of the edited model, on the items that all settings could read."""
+    """Value of the edited model, on the items that all settings could read."""
     change: Estimate | None = None
-    """Edited less base, item by item; None: not one answer changes."""
+    """Value of the edited model less that of the base, paired by item; None if no answer
+    changes."""
 
 
-class SweepReport(Record):
-    """One measure of the model and of every setting."""
+class SweepReport(NotebookResult, Record):
+    """A measure of the model and of every setting."""
 
     measure: str
     unit: str = ""
     base: Estimate
-    """Of the unedited model."""
+    """Value of the unedited model."""
     variants: Annotated[tuple[VariantRow, ...], Field(min_length=1)]
     unaffected_variants: tuple[str, ...] = ()
-    """Settings that act behind all that the measure reads: they cannot change it."""
+    """Settings that act after all layers that the measure reads, and so cannot change it."""
     dropped: tuple[DroppedItem, ...] = ()
     measured_by: MeasureKey | None = None
-    """What it is measured by."""
+    """Key of the measure with this type of model."""
     provenance: Provenance | None = None
 
+    @property
+    def title(self) -> str:
+        """The measure and the number of settings."""
+        return f"{self.measure} with {len(self.variants)} edits"
+
+    def to_rows(self) -> list[dict[str, object]]:
+        """The unedited model, then each setting: its value, and its change with the interval."""
+        return [
+            {"name": "unedited", "value": self.base.value},
+            *(
+                {"change" if key == "value" else key: cell for key, cell in row.items()}
+                | {"name": variant.name, "value": variant.value}
+                for variant in self.variants
+                for row in (make_number_row(variant.name, variant.change),)
+            ),
+        ]
+
     def variant(self, name: str) -> VariantRow | None:
-        """A setting by its name; None if it cannot change the measure."""
+        """Return a setting by its name; None if it cannot change the measure."""
         return next((row for row in self.variants if row.name == name), None)
 
 
 def read_variant_responses(
     lm: LM, measure: Measure, variants: Mapping[str, EditSet], *, context: RunContext = RunContext()
 ) -> VariantResponses:
-    """What a model and its settings say to a measure, and which of them cannot change it.
+    """Read the responses of a model and its settings, and list settings that cannot change them.
 
     Args:
-        lm: the unedited model.
-        measure: what asks.
-        variants: the edits of each, by name.
-        context: store, threads, progress and cancellation.
+        lm: The unedited model.
+        measure: The measure.
+        variants: Edits of each setting, by name.
+        context: Store, threads, progress and cancellation.
     """
     queries = measure.queries(lm)[0]
     base, *edited_responses = read_all_variants(
@@ -90,7 +110,7 @@ def read_variant_responses(
 def _provenance(
     lm: LM, measure: Measure, variants: Mapping[str, EditSet], base: Responses
 ) -> Provenance:
-    """The model as it is; the edits of all settings have one hash together."""
+    """Provenance of the unedited model; the edits of all settings have one hash together."""
     edits = {
         name: [edit.content_hash for edit in variant_edits]
         for name, variant_edits in variants.items()
@@ -107,11 +127,11 @@ def _provenance(
 
 
 def compute_sweep_report(responses: VariantResponses, *, inference: Inference) -> SweepReport:
-    """The values of all settings, and their paired changes with intervals.
+    """Values of all settings, and their paired changes with intervals.
 
     Args:
-        responses: what the model and its settings said.
-        inference: seed, resamples and level.
+        responses: Responses of the model and its settings.
+        inference: Seed, resamples and level.
     """
     if not responses.variants:
         raise NotMeasurableError(

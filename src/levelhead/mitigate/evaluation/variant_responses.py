@@ -1,4 +1,4 @@
-"""Settings of a model that are chosen among: what each said, what it gains and what it costs."""
+"""Responses of the settings of a model, from which one is chosen by gain and utility cost."""
 
 from __future__ import annotations
 
@@ -34,23 +34,24 @@ if TYPE_CHECKING:
 @final
 @dataclass(frozen=True, eq=False)
 class VariantResponses:
-    """What a model and its settings said to the items of one measure."""
+    """Responses of a model and its settings to the items of one measure."""
 
     measure: Measure
     base: Responses
     variants: Mapping[str, Responses]
-    """By name, in an order that breaks ties."""
+    """Responses by name, in an order that breaks ties."""
     objective: Objective = "parity"
-    """What a gain is (mitigate/evaluation/gain.py)."""
+    """Definition of the gain (mitigate/evaluation/gain.py)."""
     measured_by: MeasureKey | None = None
-    """Key of the measure, for such a model."""
+    """Key of the measure with this type of model."""
     unaffected_variants: tuple[str, ...] = ()
-    """Settings that act after everything the measure reads, so it cannot evaluate them."""
+    """Settings that act after all layers that the measure reads, so that it cannot evaluate
+    them."""
     provenance: Provenance | None = None
-    """The model, the measure and its items, and the edits of the settings."""
+    """Provenance: the model, the measure and its items, and the edits of the settings."""
 
     def provenance_with(self, inference: Inference) -> Provenance | None:
-        """What a number that is inferred from it depends on."""
+        """Inputs of results that are computed from the responses."""
         if self.provenance is None:
             return None
         inference_settings = {
@@ -69,13 +70,13 @@ def best_variant(
     max_utility_loss: float | None = None,
     worse: Worse | None = None,
 ) -> str | None:
-    """The setting that `select_on_dev` chooses, before anything is measured on test.
+    """The setting that `select_on_dev` chooses, before any measurement on test.
 
     Args:
-        dev: of the measure of bias.
-        utility: what settings cost, on any items.
-        max_utility_loss: by how much the utility cost may rise.
-        worse: which way the utility cost is worse, where its name does not say.
+        dev: Responses to the measure of bias.
+        utility: Responses to the utility measure, on any items.
+        max_utility_loss: Maximum increase of the utility cost.
+        worse: Direction of a worse utility, if the metric does not state it.
     """
     names = variant_names(dev)
     is_affordable = within_cost_limit(names, utility, max_utility_loss, worse)
@@ -138,7 +139,7 @@ def resample_cost(
 def _full_values(
     responses: VariantResponses, all_responses: Sequence[Responses], aggregate: Aggregate
 ) -> list[float]:
-    """A formula of several models' readouts, item by item the same: so is their design."""
+    """A metric of several models' responses to the same items, which have one design."""
     metric = responses.measure.primary_metric
     full_sample = responses.measure.design(all_responses[0], metric).full_sample
     return [
@@ -150,7 +151,7 @@ def _full_values(
 def best_within_limit(
     names: Sequence[str], gains: NDArray[np.float64], is_affordable: NDArray[np.bool_]
 ) -> str | None:
-    """The first of the largest gains among the cheap ones, if it is one."""
+    """The first of the largest gains among the settings within the limit, if it is positive."""
     # The index stays that of `names`, and argmax takes the first of equal gains.
     affordable_gains = np.where(is_affordable, gains, -np.inf)
     index = int(affordable_gains.argmax())
@@ -164,17 +165,20 @@ def within_cost_limit(
     max_utility_loss: float | None,
     worse: Worse | None,
 ) -> NDArray[np.bool_]:
-    """Which settings are within the price; with a limit, none that the price cannot see."""
+    """Whether the utility cost of each setting is within the limit.
+
+    With a limit, a setting whose utility cost cannot be measured is not within it.
+    """
     if utility is None:
         if max_utility_loss is not None:
             raise LevelheadError(
-                "a limit without a price", hint="give utility, or leave out max_utility_loss"
+                "a limit without a utility cost", hint="give utility, or leave out max_utility_loss"
             )
         return np.ones(len(names), dtype=np.bool_)
     for name in names:
         # A forgotten setting must not pass as one whose cost is fine.
         if name not in utility.variants and name not in utility.unaffected_variants:
-            raise UnknownNameError("setting with a price", name, utility.variants)
+            raise UnknownNameError("setting with a utility cost", name, utility.variants)
     if max_utility_loss is None:
         return np.ones(len(names), dtype=np.bool_)
     aggregate = cost_aggregate(utility.measure.primary_metric, worse)
@@ -189,7 +193,7 @@ def within_cost_limit(
 
 
 def variant_names(dev: VariantResponses) -> tuple[str, ...]:
-    """The settings, in their order."""
+    """Names of the settings, in their order."""
     if not dev.variants:
         raise NotMeasurableError("there is no setting to choose from", hint="give at least one")
     return tuple(dev.variants)

@@ -1,1 +1,1 @@
-"""Heads masked, scaled and amplified."""
+"""Masking, scaling and amplification of heads."""

@@ -1,8 +1,8 @@
-"""Amplify the heads that take from the bias, instead of masking those that add to it.
+"""Amplify the heads that reduce the bias, instead of masking those that add to it.
 
-What Yang et al. 2025 leave open: their anti-bias heads. Which heads and by how much is chosen on
-the find half, among settings that cost no more than masking does there; its effect is tested on
-the confirm half, next to masking.
+Yang et al. 2025 do not edit their anti-bias heads. Here heads and factor are chosen on the find
+half, among settings that cost no more than masking does there. Their effect is tested on the
+confirm half, compared with masking.
 """
 
 from __future__ import annotations
@@ -35,25 +35,26 @@ if TYPE_CHECKING:
 
 
 class HeadScaling(Record):
-    """Some heads scaled, and what it did on the find half."""
+    """Some scaled heads, and their effect on the find half."""
 
     heads: tuple[str, ...]
     factor: float
     gain: float
-    """By how much the measure came nearer to parity, or fell if it has none."""
+    """Decrease of the distance from parity, or of the value if there is no parity."""
     cost: float
-    """By how much the utility cost rose."""
+    """Increase of the utility cost."""
 
 
 class AmplifyReport(Record):
-    """Amplifying compared with masking."""
+    """Amplification compared with masking."""
 
     masking: HeadScaling
     candidates: tuple[HeadScaling, ...]
     chosen: HeadScaling | None
-    """The largest gain among those that cost no more than masking, on the find half."""
+    """The setting with the largest gain among those that cost no more than masking, on the find
+    half."""
     gain: Estimate | None = None
-    """Of the chosen setting, on the confirm half."""
+    """Gain of the chosen setting, on the confirm half."""
     masking_gain: Estimate
     cost: Estimate | None = None
     masking_cost: Estimate
@@ -61,21 +62,21 @@ class AmplifyReport(Record):
     """Gain of amplifying less gain of masking, on the confirm half."""
     notes: tuple[str, ...] = ()
     measured_by: MeasureKey | None = None
-    """What it is measured by."""
+    """Key of the measure with this type of model."""
 
 
 @final
 @dataclass(frozen=True)
 class ScalingGrid:
-    """Settings of amplification that are tried."""
+    """Settings of amplification to evaluate."""
 
     head_counts: Sequence[int] = (1, 3, 5)
-    """How many of the most negative heads are amplified."""
+    """Numbers of the most negative heads to amplify."""
     factors: Sequence[float] = (1.5, 2.0, 3.0)
-    """By how much."""
+    """Factors of the amplification."""
 
     def settings(self, n_heads: int) -> list[tuple[int, float]]:
-        """Every count of heads with every factor, as far as there are so many heads."""
+        """Every number of heads with every factor, if there are as many heads."""
         return [
             (count, factor)
             for count, factor in product(self.head_counts, self.factors)
@@ -86,12 +87,12 @@ class ScalingGrid:
 class _SplitMeasure(NamedTuple):
     measure: Measure
     formula: Metric
-    """What is to fall."""
+    """A number to reduce."""
     variants: AblationResponses
     split: ItemSplit
 
     def reduction_on_discovery(self, variant: int) -> float:
-        """By how much it falls on the find half."""
+        """Its reduction on the find half."""
         both = (
             self.split.discovery.select_variant(self.variants, index) for index in (None, variant)
         )
@@ -104,7 +105,7 @@ class _SplitMeasure(NamedTuple):
     def estimate_reduction(
         self, variants: Sequence[int | None], inference: Inference, name: str
     ) -> Estimate:
-        """What the measure loses from the first to the second, on the confirm half."""
+        """Decrease from the first to the second setting, on the confirm half."""
         first, second = (
             self.split.confirmation.select_variant(self.variants, variant) for variant in variants
         )
@@ -134,18 +135,18 @@ def amplify(
     inference: Inference = Inference(),
     context: RunContext = RunContext(),
 ) -> AmplifyReport:
-    """Choose heads and a factor, and compare with masking the top k.
+    """Choose heads and a factor, and compare them with masking the top k.
 
     Args:
-        lm: the model that was located.
-        head_map: its map.
-        measure: the measure of the map.
-        utility_measure: what an edit costs, such as pppl; its primary metric says which way is
-            worse.
-        k: heads that masking masks.
-        grid: settings of amplification that are tried.
-        inference: seed, resamples and level.
-        context: store, threads, progress and cancellation.
+        lm: The model of the map.
+        head_map: The map.
+        measure: The measure of the map.
+        utility_measure: Utility measure, such as pppl, whose primary metric states the worse
+            direction.
+        k: Number of heads to mask.
+        grid: Settings of amplification to evaluate.
+        inference: Seed, resamples and level.
+        context: Store, threads, progress and cancellation.
     """
     head_map.require_same_model(lm)
     negative = head_map.negative_heads()
@@ -224,7 +225,7 @@ def amplify(
 
 
 def _bias_aggregate(metric: Metric, sign: int) -> Aggregate:
-    """The distance from parity, beyond which it is bias again; without one, the map's way."""
+    """The distance from parity; without a parity, the value in the direction of the map."""
     if metric.parity is not None or metric.signed_part is not None:
         return bias_aggregate(metric)
     return lambda values, resample: sign * metric.aggregate(values, resample)

@@ -16,19 +16,19 @@ if TYPE_CHECKING:
 
 
 class UnconfirmedHeadsWarning(UserWarning):
-    """Heads of a map are edited that ablation on held-out items has not confirmed."""
+    """An edit uses heads of a map that ablation on held-out items has not confirmed."""
 
 
 class HeadConfirmation(NamedTuple):
-    """How many chosen heads of a map are confirmed."""
+    """Number of confirmed heads among the chosen heads of a map."""
 
     confirmed: tuple[str, ...]
     """<layer>-<head>, counted from 1."""
     n_chosen: int
     n_untested: int
-    """Chosen heads that were not ablated at all."""
+    """Chosen heads that were not ablated."""
     has_held_out: bool
-    """Whether heads were tested on other items than those that found them."""
+    """Whether heads were tested on other items than those they were chosen on."""
 
     @property
     def is_complete(self) -> bool:
@@ -46,14 +46,14 @@ class HeadConfirmation(NamedTuple):
 
 
 def confirm_heads(head_map: HeadMap, sites: Iterable[Site]) -> HeadConfirmation:
-    """Which heads of a choice ablation on held-out items confirms.
+    """Check which chosen heads ablation on held-out items confirms.
 
-    A head is confirmed if its effect there differs from 0 after correction for all heads, to the
-    side that its score says: one that adds to the bias, or one that takes from it.
+    A head is confirmed if its effect there differs from 0 after correction for all heads, in the
+    direction of its score: it adds to the bias, or reduces it.
 
     Args:
-        head_map: the map.
-        sites: the heads that were chosen.
+        head_map: The map.
+        sites: The chosen heads.
     """
     chosen_sites = set(sites)
     heads = [head for head in head_map.heads if head.site in chosen_sites]
@@ -73,12 +73,12 @@ def confirm_heads(head_map: HeadMap, sites: Iterable[Site]) -> HeadConfirmation:
 
 
 def mask_heads(sites: Iterable[Site], *, head_map: HeadMap | None = None) -> HeadScale:
-    """Heads that hand nothing on (Yang et al. 2025, Eq. 2 with m = 0; Targeted-Debias).
+    """Mask heads: their output is zero (Yang et al. 2025, Eq. 2 with m = 0; Targeted-Debias).
 
     Args:
-        sites: the heads.
-        head_map: the map that they were chosen from: warns (`UnconfirmedHeadsWarning`) unless
-            ablation on held-out items confirms all of them.
+        sites: The heads.
+        head_map: The map that they were chosen from. The function warns (`UnconfirmedHeadsWarning`)
+            unless ablation on held-out items confirms all of them.
 
     >>> from levelhead.models.sites import Site
     >>> mask_heads([Site.from_paper_label("9-12")]).factor
@@ -90,12 +90,12 @@ def mask_heads(sites: Iterable[Site], *, head_map: HeadMap | None = None) -> Hea
 def scale_heads(
     sites: Iterable[Site], factor: float, *, head_map: HeadMap | None = None
 ) -> HeadScale:
-    """Heads that hand on more or less: above 1 amplifies, which the paper leaves open.
+    """Scale the output of heads; a factor above 1 amplifies them, which the paper does not do.
 
     Args:
-        sites: the heads.
+        sites: The heads.
         factor: 0 masks, 1 changes nothing.
-        head_map: the map that they were chosen from, as in `mask_heads`.
+        head_map: The map that they were chosen from, as in `mask_heads`.
 
     >>> from levelhead.models.sites import Site
     >>> scale_heads([Site.from_paper_label("9-12")], 2).factor

@@ -1,4 +1,4 @@
-"""Targeted-Debias: mask the heads of a map, and see what it buys and costs.
+"""Targeted-Debias: mask the heads of a map, and measure bias reduction and utility cost.
 
 Yang et al. 2025, Appendix A (Table 1: top, bottom, all positive, random).
 """
@@ -30,25 +30,25 @@ if TYPE_CHECKING:
 HeadSelection = Literal["top", "bottom", "positive", "random"]
 # The paper's one set of each size does not show how much random sets differ.
 RANDOM_SETS = 5
-"""Random sets of each size; the paper has one."""
+"""Number of random sets of each size; the paper has one."""
 RANDOM_HEAD_SETS = "random head sets"
-"""What intervals of random heads are over, with their number: the items are the same in all."""
+"""Units of intervals over random heads, with their number: all sets have the same items."""
 
 
 class MaskedHeads(Record):
-    """One way of masking."""
+    """A choice of heads to mask."""
 
     name: str
     heads: tuple[str, ...]
-    """<layer>-<head>, counted from 1."""
+    """Labels of the heads, <layer>-<head>, counted from 1."""
     interval_over: str = ""
-    """What all its intervals are over, if not over the items of each measure."""
+    """Units of all its intervals, if they are not the items of each measure."""
     changes: tuple[MeasureChange, ...]
-    """By measure, in the order they were given in."""
+    """Changes by measure, in the order of the measures."""
 
 
 class MaskingReport(Record):
-    """Table 1: what each way of masking does to the bias and to the language model."""
+    """Table 1: changes of the bias and of the language model for each choice of heads."""
 
     map: str
     """Hash of the head map."""
@@ -64,9 +64,10 @@ def select_heads(
     *,
     rng: np.random.Generator | None = None,
 ) -> tuple[Site, ...]:
-    """The heads that a name means: top 3, bottom 3, all positive, random.
+    """The heads of a choice: top 3, bottom 3, all positive, random.
 
-    A random set has as many heads as the positive ones where k is "all"; any layer, as the paper's.
+    A random set has as many heads as the positive ones if k is "all"; from any layer, as in the
+    paper.
     """
     positive = head_map.positive_heads()
     if which == "positive" or (which == "top" and k == "all"):
@@ -96,17 +97,17 @@ def compare_masked_heads(
     inference: Inference = Inference(),
     context: RunContext = RunContext(),
 ) -> MaskingReport:
-    """Mask top k, bottom k, all positive heads, and random ones of both sizes.
+    """Mask top k, bottom k, all positive heads, and random heads of both numbers.
 
     Args:
-        lm: the model that was located.
-        head_map: its map.
-        measures: the measure of the map first, then utility costs.
-        k: how many heads; the paper has 3.
-        n_random_sets: sets of random heads of each size, at least 2; their mean is reported, with
-            an interval over the sets.
-        inference: seed, resamples and level.
-        context: store, threads, progress and cancellation.
+        lm: The model of the map.
+        head_map: The map.
+        measures: The measure of the map first, then utility measures.
+        k: Number of heads; the paper has 3.
+        n_random_sets: Number of sets of random heads of each size, at least 2; their mean is
+            reported, with an interval over the sets.
+        inference: Seed, resamples and level.
+        context: Store, threads, progress and cancellation.
     """
     head_map.require_same_model(lm)
     if n_random_sets < 2:
@@ -148,7 +149,7 @@ def compare_masked_heads(
 
 
 class MaskingReader:
-    """Reads measures of the base once, and of each edit."""
+    """Computes the measures of the base once, and of each edit."""
 
     def __init__(
         self,
@@ -173,7 +174,7 @@ class MaskingReader:
 
     @property
     def base(self) -> tuple[MeasureChange, ...]:
-        """The measures of the base."""
+        """Measures of the base."""
         return tuple(
             measure_change(
                 measure,
@@ -186,7 +187,7 @@ class MaskingReader:
         )
 
     def mask(self, name: str, edit: HeadScale) -> MaskedHeads:
-        """The measures of an edit."""
+        """Measures of an edit."""
         edited = self.lm.edited(edit)
         changes = []
         for number, (measure, base_responses) in enumerate(
@@ -216,7 +217,7 @@ class MaskingReader:
 
 
 def _mean_over_sets(masked_sets: Sequence[MaskedHeads]) -> MaskedHeads:
-    """The mean over random sets, with Student's interval over the sets."""
+    """Mean over random sets, with Student's interval over the sets."""
     changes = []
     for set_changes in zip(*(masked_set.changes for masked_set in masked_sets), strict=True):
         first: MeasureChange = set_changes[0]

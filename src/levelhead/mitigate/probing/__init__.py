@@ -1,1 +1,1 @@
-"""Whether a concept can still be read after an edit."""
+"""Whether a concept can still be read from a model after an edit."""

@@ -1,15 +1,16 @@
 """Removed or hidden: can the group still be read from a model's vectors after an edit?
 
-A measure that falls does not show that the bias is gone: "lipstick on a pig" (Gonen and Goldberg
-2019) names what stays where the measure does not look. Probes that were fixed in advance look at
-words and texts that were not used to fit the edit, at a site that later parts of the model read:
+A smaller value of a measure does not show that the bias is gone: "lipstick on a pig" (Gonen and
+Goldberg 2019) describes the bias that remains where the measure does not look. Probes that were
+fixed in advance use words and texts that the edit was not fitted on, at a site that later parts of
+the model read:
 
 - removed: the upper bound of the AUC of both probes is at most 0.55;
 - hidden: a lower bound is at least 0.60, and a measure is shown to have fallen;
-- unclear: all else, and whenever the data could not have shown it.
+- unclear: all other cases, and cases in which the data could not have shown it.
 
 Both bounds are ends of one interval of level 0.9: one-sided bounds of 0.95, as in tests of
-equivalence (Schuirmann 1987). Removed is said of these probes at this site, and of nothing else.
+equivalence (Schuirmann 1987). "Removed" is a statement about these probes at this site only.
 """
 
 from __future__ import annotations
@@ -60,7 +61,7 @@ if TYPE_CHECKING:
 RemovalVerdict = Literal["removed", "hidden", "unclear"]
 # Two bounds with a gap between them: an AUC in the gap is "unclear", not one of two verdicts.
 REMOVED_BELOW, PRESENT_ABOVE = 0.55, 0.60
-"""The bounds of the AUC; set before any case was tried."""
+"""Bounds of the AUC, which were fixed before any experiment."""
 # The ends of a two-sided 90% interval are one-sided 95% bounds, which verdicts use.
 LEVEL = 0.9
 EQUATION = "AUC of probes on held-out words; after Gonen and Goldberg 2019, Hewitt and Liang 2019"
@@ -75,24 +76,24 @@ class ExplainedVerdict(NamedTuple):
 
 @final
 @dataclass(frozen=True)
-class BiasReduction:
-    """What an edit takes from a measure of bias."""
+class BiasReductionEvidence:
+    """Evidence that an edit reduces a measure of bias."""
 
     gain: Estimate | bool | None = None
-    """The gain of the measure, or whether it fell; None: nobody measured it."""
+    """Gain of the measure, or whether it fell; None if no measure was computed."""
     measured_by: MeasureKey | None = None
-    """Key of that measure, for such a model."""
+    """Key of that measure with this type of model."""
 
 
 @final
 @dataclass(frozen=True)
 class ProbeConfig:
-    """What probes read, and how often labels are permuted."""
+    """Vectors that probes read, and the number of label permutations."""
 
     sites: Sequence[Site] | None = None
-    """Where vectors are read; by default where the model's heads read (`output_head_sites`)."""
+    """Sites of the vectors; by default those that the model's heads read (`output_head_sites`)."""
     pooling: ActivationPooling | None = None
-    """At which tokens; by default those that an edit there acts on."""
+    """Tokens of the vectors; by default those that an edit at the site acts on."""
     label_permutations: int = LABEL_PERMUTATIONS
 
 
@@ -111,17 +112,18 @@ class RemovalReport(Record):
     """Whether the groups are still separable, at every site that was probed."""
 
     verdict: RemovalVerdict
-    """Hidden if it is so at any site, removed if at all of them."""
+    """Hidden if the group is hidden at any site, removed if it is removed at all sites."""
     reason: str
     sites: Annotated[tuple[SiteRemoval, ...], Field(min_length=1)]
     bias_reduction: Estimate | bool | None
-    """The gain of the measure that the edit is to mitigate, or whether it fell."""
+    """Gain of the measure that the edit is to reduce, or whether it fell."""
     bias_measure: MeasureKey | None = None
-    """What that is measured by."""
+    """Key of that measure with this type of model."""
     words: Annotated[int, Field(ge=1)]
-    """Words that no other shares a counterfactual with: what was cut into training and test."""
+    """Number of groups of words that share no counterfactual, which are split into training and
+    test."""
     n: Annotated[int, Field(ge=1)]
-    """Pairs of texts."""
+    """Number of pairs of texts."""
     dropped: tuple[DroppedItem, ...]
     notes: tuple[str, ...] = ()
     provenance: Provenance
@@ -130,12 +132,12 @@ class RemovalReport(Record):
 def decide_removal(
     before: ProbeReport, after: ProbeReport, *, bias_reduction: Estimate | bool | None
 ) -> ExplainedVerdict:
-    """Removed, hidden or unclear, by what was found before and after an edit.
+    """Decide between removed, hidden and unclear from probes before and after an edit.
 
     Args:
-        before: in the vectors of the unedited model.
-        after: in those of the edited model.
-        bias_reduction: the gain of a measure of bias, or whether it fell; None: nobody measured it.
+        before: Probes of the unedited model.
+        after: Probes of the edited model.
+        bias_reduction: Gain of a measure of bias, or whether it fell; None if none was computed.
     """
     # A group that could not be read before cannot be called removed.
     if not _readable_evidence(before):
@@ -160,7 +162,7 @@ def decide_removal(
 
 
 def is_bias_reduced(bias_reduction: Estimate | bool | None) -> bool:
-    """Whether a measure is shown to have fallen: a gain whose interval lies above 0."""
+    """Whether a measure is shown to have fallen: its gain has an interval above 0."""
     return (
         bias_reduction.interval.low > 0
         if isinstance(bias_reduction, Estimate)
@@ -169,7 +171,7 @@ def is_bias_reduced(bias_reduction: Estimate | bool | None) -> bool:
 
 
 def output_head_sites(lm: LM) -> tuple[Site, ...]:
-    """The sites that a model's heads read: its pooled vector, its last layer, or both."""
+    """Sites that a model's heads read: its pooled vector, its last layer, or both."""
     last = Site("block_out", lm.layout.layers - 1)
     if not has_pooled(lm):
         return (last,)
@@ -182,24 +184,24 @@ def concept_removal(
     pairs: Sequence[ContrastPair],
     *,
     fitted_on: Iterable[str | ContrastPair],
-    bias_reduction: BiasReduction = BiasReduction(),
+    bias_reduction: BiasReductionEvidence = BiasReductionEvidence(),
     probes: ProbeConfig = ProbeConfig(),
     inference: Inference = Inference(resamples=499, level=LEVEL),
     on_step: Callable[[str, int, int], None] = lambda what, done, total: None,
 ) -> RemovalReport:
-    """Test an edit by probes on words and texts that it never met.
+    """Test an edit by probes on words and texts that it was not fitted on.
 
     Args:
-        lm: the unedited model.
-        edits: the edits that are tested.
-        pairs: of held-out texts, such as `held_out_pairs("gender-en", fitted_on=...)`.
-        fitted_on: words, or pairs of texts, that the edits were fitted or chosen on; pairs that
-            hold one of them are refused.
-        bias_reduction: the gain of the measure that the edits are to mitigate.
-        probes: sites, tokens and number of label permutations.
-        inference: seed of folds, permutations and resamples; resamples of the words; level of the
+        lm: The unedited model.
+        edits: The edits to test.
+        pairs: Held-out texts, such as `held_out_pairs("gender-en", fitted_on=...)`.
+        fitted_on: Words, or pairs of texts, that the edits were fitted or chosen on; pairs with one
+            of them raise an error.
+        bias_reduction: Gain of the measure that the edits are to reduce.
+        probes: Sites, tokens and number of label permutations.
+        inference: Seed of folds, permutations and resamples; resamples of the words; level of the
             intervals, whose ends are the bounds.
-        on_step: callback that receives the stage, the steps done and the total.
+        on_step: Callback that receives the stage, the steps done and the total.
     """
     _forbid_fitted_words(pairs, fitted_on)
     # Narrower bounds would call a group removed, or hidden, on less evidence.
@@ -289,7 +291,7 @@ def concept_removal(
 
 
 def combine_verdicts(site_results: Sequence[SiteRemoval]) -> ExplainedVerdict:
-    """One verdict of several places: hidden anywhere is hidden, removed must be everywhere."""
+    """Combine the verdicts of sites: hidden at any site is hidden, removed must hold at all."""
     reasons = [
         (f"{Site(*result.site)}: {result.reason}", result.verdict) for result in site_results
     ]
@@ -308,7 +310,7 @@ def _readable_evidence(report: ProbeReport) -> str:
 
 
 def _why_not_removed(auc: Estimate) -> str:
-    """Why an AUC does not say that a group is gone; empty if it does."""
+    """Reason why an AUC does not show that a group is gone; empty if it does."""
     if auc.interval.high > REMOVED_BELOW:
         return f"neither gone nor shown to be there: {auc}"
     # An AUC below 0.5 shows a rule that holds the wrong way round: the groups are still readable.

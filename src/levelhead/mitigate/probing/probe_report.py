@@ -1,13 +1,13 @@
-"""What probes and clusters find in vectors, each number with its interval and its control.
+"""Results of probes and clusters on vectors, each with its interval and its control.
 
-- Permuted labels (which counterfactual is which, per word) show what a probe finds where there is
-  nothing to find: the p-value, and a floor for the standard error. Words resampled under fixed
+- Permuted labels (which counterfactual is which, per word) show the result of a probe if there is
+  nothing to detect: the p-value, and a minimum for the standard error. Resampled words under fixed
   scores do not show that another training set would give other scores (Nadeau and Bengio 2003): on
   simulated vectors without any group in them their standard error was 0.65 to 1 of the true one.
-- Permuted labels as a control task (Hewitt and Liang 2019): words known, frames unseen. What a
+- Permuted labels as a control task (Hewitt and Liang 2019): known words, unseen frames. What a
   probe learns of meaningless labels is what it can memorise; selectivity is the AUC of the true
-  labels less that, computed the same way. Verdicts use unseen words, where memorising fails.
-- Two clusters without any labels (Gonen and Goldberg 2019): how well they fall along the groups.
+  labels less that AUC, computed the same way. Verdicts use unseen words, where memorising fails.
+- Two clusters without any labels (Gonen and Goldberg 2019): how well they separate the groups.
 """
 
 from __future__ import annotations
@@ -49,36 +49,38 @@ CLUSTER_PERMUTATIONS = 999
 
 
 class ProbeResult(Record):
-    """What one probe can tell of the group, from vectors of words it never saw."""
+    """How well one probe predicts the group from vectors of unseen words."""
 
     probe: str
     auc: Estimate
-    """Parity 0.5; p by permuted labels; `detectable` is a distance from 0.5."""
+    """AUC; parity 0.5; p by permuted labels; `detectable` is a distance from 0.5."""
     permuted_auc: Estimate
-    """AUC of permuted labels: mean of the permutations, and the range of `level` of them."""
+    """AUC with permuted labels: mean of the permutations, and the range of `level` of them."""
     control: Estimate | None
-    """The AUC of a control task, words known and frames not; None without two frames."""
+    """AUC of a control task with known words and unseen frames; None without two frames."""
     selectivity: Estimate | None
-    """The AUC of the true labels less that of the control task, both with words known."""
+    """AUC of the true labels less that of the control task, both with known words."""
 
 
 class ClusterResult(Record):
-    """How far two clusters of words are the two groups."""
+    """Agreement of two clusters of words with the two groups."""
 
     accuracy: Estimate
-    """Of the better of the two ways to name the clusters; parity: that of permuted labels."""
+    """Agreement with the better of the two assignments of clusters to groups; parity: with
+    permuted labels."""
     v_measure: Annotated[float, Field(ge=0, le=1)]
-    """Rosenberg and Hirschberg 2007: 0 if the clusters say nothing of the groups, 1 if all."""
+    """Rosenberg and Hirschberg 2007: 0 if the clusters are unrelated to the groups, 1 if they
+    are equal."""
 
 
 class ProbeReport(Record):
-    """All that was found in one set of vectors."""
+    """All results on one set of vectors."""
 
     probes: tuple[ProbeResult, ...]
     clusters: ClusterResult
 
     def probe_result(self, probe: Probe) -> ProbeResult:
-        """One of the probes."""
+        """Return one of the probes."""
         return next(result for result in self.probes if result.probe == probe)
 
 
@@ -89,13 +91,13 @@ def probe_vectors(
     label_permutations: int = LABEL_PERMUTATIONS,
     on_step: Callable[[int, int], None] = lambda done, total: None,
 ) -> ProbeReport:
-    """Try both probes and the clusters on vectors.
+    """Evaluate both probes and the clusters on vectors.
 
     Args:
-        data: vectors, groups and words.
-        inference: seed, resamples and level.
-        label_permutations: number of label permutations.
-        on_step: callback that receives the trainings done and their total.
+        data: Vectors, groups and words.
+        inference: Seed, resamples and level.
+        label_permutations: Number of label permutations.
+        on_step: Callback that receives the number of finished trainings and their total.
     """
     if label_permutations < MIN_LABEL_PERMUTATIONS:
         raise LevelheadError(
@@ -129,7 +131,7 @@ def run_probe(
     label_permutations: int = LABEL_PERMUTATIONS,
     on_permutation: Callable[[int], None] = lambda done: None,
 ) -> ProbeResult:
-    """Try one probe: the AUC on words unseen, and its controls."""
+    """Evaluate one probe: the AUC on unseen words, and its controls."""
     rng = inference.rng(probe, "folds")
     true = cross_validate_probe(data, probe, rng=rng)
     on_permutation(1)
@@ -155,7 +157,7 @@ def run_probe(
 
 
 def cluster_words(data: LabelledVectors, *, inference: Inference) -> ClusterResult:
-    """Two clusters of words, each the mean of its texts; compared with the groups."""
+    """Two clusters of words, each word the mean of its texts, compared with the groups."""
     # Two rows per word: even ones of the second group, odd ones of the first.
     keys = 2 * data.units + data.labels
     sums = np.zeros((2 * data.words, data.vectors.shape[1]))
@@ -228,7 +230,7 @@ def _auc(true: PairwiseWins, null: Floats, inference: Inference, probe: str) -> 
 
 
 def _standard_error(wins: PairwiseWins, inference: Inference, name: str) -> float:
-    """The standard error over resampled words, with their scores held fixed."""
+    """Standard error over resampled words, with their scores held fixed."""
     # Every resample would have one value, which `bootstrap` refuses; the interval has a formula for
     # it.
     if wins.has_no_spread:
@@ -246,7 +248,7 @@ def _standard_error(wins: PairwiseWins, inference: Inference, name: str) -> floa
 
 
 def _interval(value: float, error: float, words: int, level: float, how: str) -> Interval:
-    """Student's; without spread, what a share of words that were not met could change.
+    """Student's interval; without spread, the change that unsampled words could cause.
 
     A share e of all words with P(none of them is among n) = tail is in 2 e of the comparisons.
     """
@@ -283,7 +285,7 @@ def _range(name: str, values: Floats, level: float, n: int) -> Estimate:
 def _run_control_task(
     data: LabelledVectors, probe: Probe, inference: Inference
 ) -> tuple[Estimate | None, Estimate | None]:
-    """The control task and the selectivity, words known and contexts unseen."""
+    """Control task and selectivity, with known words and unseen contexts."""
     if len(np.unique(data.contexts)) < 2:
         return None, None
     rng = inference.rng(probe, "control")

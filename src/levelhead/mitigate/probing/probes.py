@@ -1,9 +1,9 @@
-"""Probes: can a classifier tell from vectors which group a text names, of words it never saw?
+"""Probes: can a classifier predict the group that a text names from vectors, for unseen words?
 
-Two probes, fixed here and not chosen by what they find: a linear one (logistic regression) and a
-non-linear one (a support vector machine with a Gaussian kernel on the leading components). Both are
-cross-validated by words: a word and its twin are never in training and in test at once, so that
-nothing can be known by heart. Their settings are chosen within the training words.
+Two probes are fixed here, and are not chosen by their results: a linear one (logistic regression)
+and a non-linear one (a support vector machine with a Gaussian kernel on the leading components).
+Both are cross-validated by words: a word and its twin are never in training and in test at once, so
+that nothing can be memorised. Their settings are chosen within the training words.
 
 The number is the area under the ROC curve (AUC): how often a text of the first group scores higher
 than one of the second. Scores of different folds have different units, so only texts of one fold
@@ -39,34 +39,34 @@ Probe = Literal["linear", "nonlinear"]
 LeaveOut = Literal["words", "contexts"]
 PROBES: tuple[Probe, ...] = get_args(Probe)
 FOLDS, INNER_FOLDS = 5, 3
-"""Parts of the words: those left out in turn, and those within the training words."""
+"""Number of folds of the words, and of folds within the training words."""
 REPEATS = 2
-"""Cuts into folds, each with its own chance: which words fall together shall not matter."""
+"""Number of random splits into folds, so that the result does not depend on one split."""
 C_VALUES = (0.001, 0.01, 0.1, 1.0)
 """C of the linear probe: the inverse of its regularisation."""
 PCA_COMPONENTS = (8, 32, None)
-"""Leading components that the non-linear probe is given; None: all of them."""
+"""Numbers of leading components for the non-linear probe; None: all of them."""
 MIN_WORDS = 10
-"""Words with fewer than this cannot be cut into training and test twice over."""
+"""Minimum number of words for two nested splits into training and test."""
 
 
 @final
 @dataclass(frozen=True, eq=False)
 class LabelledVectors:
-    """Vectors, the group of each, and the word it comes from; `label_vectors` checks them."""
+    """Vectors with their groups and words; `label_vectors` checks them."""
 
     vectors: Floats
-    """`[n, width]`."""
+    """`[n, width]` vectors."""
     labels: NDArray[np.bool_]
-    """`[n]`: whether it is of the first group."""
+    """`[n]` whether the vector is of the first group."""
     units: Ints
-    """`[n]`: the number of its word and the word's counterfactual."""
+    """`[n]` index of its word and the word's counterfactual."""
     contexts: Ints
-    """`[n]`: the number of the frame or text the word stands in."""
+    """`[n]` index of the frame or text of the word."""
 
     @property
     def words(self) -> int:
-        """How many words there are, a word and its counterfactual counting once."""
+        """Number of words; a word and its counterfactual count once."""
         return int(self.units.max()) + 1
 
     def permute_labels(self, rng: np.random.Generator) -> LabelledVectors:
@@ -80,18 +80,18 @@ class LabelledVectors:
 
 
 class PairwiseWins(NamedTuple):
-    """How texts of the first group score against those of the second, by their words."""
+    """Scores of texts of the first group compared with those of the second, by their words."""
 
     wins: Floats
-    """`[words, words]`: of how many texts of a word (row) and of another's twin (column) in one
-    fold the first scores higher; equal scores count half."""
+    """`[words, words]` number of comparisons of a text of a word (row) with one of another
+    word's twin (column) in one fold in which the first scores higher; equal scores count half."""
     n_compared: Floats
-    """`[words, words]`: how many were compared."""
+    """`[words, words]` number of comparisons."""
     config: int
-    """The setting of the probe that was chosen most often, by its number."""
+    """Index of the setting of the probe that was chosen most often."""
 
     def auc(self, word_counts: NDArray[Any] | None = None) -> float:
-        """The AUC with every word counted so many times; a word is not compared with itself."""
+        """AUC with every word counted so many times; a word is not compared with itself."""
         counts = np.ones(len(self.n_compared)) if word_counts is None else word_counts
         total = float(counts @ self.n_compared @ counts)
         if not total:
@@ -102,7 +102,7 @@ class PairwiseWins(NamedTuple):
 
     @property
     def has_no_spread(self) -> bool:
-        """Whether every word gives the same AUC against every other: nothing is left to chance."""
+        """Whether every word has the same AUC against every other: resamples have no spread."""
         # Both orders: a word against another's twin, and the other against this one's.
         is_compared = (self.n_compared + self.n_compared.T) > 0
         return is_constant(
@@ -118,13 +118,13 @@ def label_vectors(
     *,
     contexts: Sequence[Hashable] | None = None,
 ) -> LabelledVectors:
-    """Vectors with their groups and words, checked.
+    """Check vectors, and attach their groups and words.
 
     Args:
-        vectors: `[n, width]`.
-        labels: whether each is of the first group.
-        units: the word of each, a word and its counterfactual in the other group being one.
-        contexts: the frame that each stands in; by default every text has its own.
+        vectors: `[n, width]` vectors.
+        labels: Whether each is of the first group.
+        units: Word of each; a word and its counterfactual in the other group are one.
+        contexts: Frame of each; by default every text has a separate frame.
     """
     rows = np.asarray(vectors, dtype=np.float64)
     if rows.ndim != 2 or not np.isfinite(rows).all():
@@ -154,16 +154,15 @@ def cross_validate_probe(
     config: int | None = None,
     repeats: int = REPEATS,
 ) -> PairwiseWins:
-    """Train a probe on some words and compare its scores of the others, each word in its turn.
+    """Train a probe on some words, and compare its scores of the others, in turn.
 
     Args:
-        data: vectors, groups and words.
-        probe: linear or nonlinear.
-        rng: of the folds.
-        leave_out: what is left out in turn: words; or contexts, the words being known, for a
-            control.
-        config: of the probe; by default chosen again within every training set.
-        repeats: cuts into folds.
+        data: Vectors, groups and words.
+        probe: Linear or nonlinear.
+        rng: Random generator of the folds.
+        leave_out: What is left out in turn: words; or, for a control, contexts of known words.
+        config: Setting of the probe; by default chosen again within every training set.
+        repeats: Number of splits into folds.
     """
     if probe not in PROBES:
         raise UnknownNameError("probe", str(probe), PROBES)
@@ -196,7 +195,7 @@ def cross_validate_probe(
 def split_folds(
     group_ids: Ints, count: int, rng: np.random.Generator
 ) -> Iterator[tuple[Ints, Ints]]:
-    """Items in training and in test, what they belong to being cut into so many parts."""
+    """Items in training and in test, from folds of the units they belong to."""
     names = np.unique(group_ids)
     fold_of_group = np.empty(int(group_ids.max()) + 1, dtype=np.intp)
     # Folds are of groups, not of rows: texts of one word in both parts would leak the label.
@@ -207,16 +206,16 @@ def split_folds(
 
 
 class _ProbeConfig(NamedTuple):
-    """How a probe may be made."""
+    """A setting of a probe."""
 
     components: int | None
-    """Leading components of the vectors that it is given; None: the vectors."""
+    """Number of leading components of the vectors that it uses; None: the vectors."""
     make: Callable[[], Any]
     """A classifier of scikit-learn."""
 
 
 def _probe_configs(probe: Probe, rows: int, width: int) -> list[_ProbeConfig]:
-    """What a probe may be, the plainest first."""
+    """The settings of a probe, the simplest first."""
     if probe == "linear":
         return [
             _ProbeConfig(None, partial(LogisticRegression, C=c, max_iter=1000)) for c in C_VALUES
@@ -229,14 +228,14 @@ def _probe_configs(probe: Probe, rows: int, width: int) -> list[_ProbeConfig]:
 
 @final
 class _TrainTestSplit:
-    """Texts to train on and texts to try: what probes are given, computed once for all settings."""
+    """Training and test texts as inputs of probes, computed once for all settings."""
 
     def __init__(self, data: LabelledVectors, train: Ints, test: Ints) -> None:
         self.data, self.train, self.test = data, train, test
         self._scaled: dict[int | None, tuple[Floats, Floats]] = {}
 
     def scaled(self, components: int | None) -> tuple[Floats, Floats]:
-        """Both, in units of the training texts' spread."""
+        """Both, in units of the spread of the training texts."""
         if components not in self._scaled:
             train, test = self.data.vectors[self.train], self.data.vectors[self.test]
             if components is not None:
@@ -256,9 +255,9 @@ def _best_config(
     group_ids: Ints,
     rng: np.random.Generator,
 ) -> int:
-    """The setting with the best AUC on what is left out of the training set; the first of equals.
+    """The setting with the best AUC on the part left out of the training set; the first of equals.
 
-    Where there is nothing to leave out, or no choice, the one in the middle.
+    If nothing can be left out, or there is no choice, the setting in the middle.
     """
     if len(configs) == 1 or len(np.unique(group_ids[train])) < 2:
         return len(configs) // 2
@@ -278,7 +277,7 @@ def _best_config(
 def _fit_and_count_wins(
     config: _ProbeConfig, data: LabelledVectors, split: _TrainTestSplit
 ) -> tuple[Floats, Floats]:
-    """A probe trained on some texts: how it ranks others."""
+    """Scores of test texts by a probe trained on other texts."""
     # `label_vectors` checked the vectors: of small training sets, half of the time would go into
     # checking them again.
     with config_context(assume_finite=True, skip_parameter_validation=True):

@@ -1,1 +1,1 @@
-"""Directions fitted and projected out."""
+"""Subspaces and the projections that remove them."""

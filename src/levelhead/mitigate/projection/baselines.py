@@ -1,8 +1,8 @@
-"""What others take out of a model: SentenceDebias, LEACE and INLP, each as edits at a site.
+"""Published erasure methods: SentenceDebias, LEACE and INLP, each as edits at a site.
 
 All three are fitted on the same paired texts as a `Subspace`, read at the same tokens, and give
-edits like any other: they can be measured, compared, folded into weights and taken away. Their
-papers edit a sentence's vector after the model; here it is edited where the model uses it.
+edits like any other: they can be measured, compared, merged into weights and removed. Their papers
+edit a sentence's vector after the model; here it is edited where the model uses it.
 """
 
 from __future__ import annotations
@@ -35,7 +35,8 @@ if TYPE_CHECKING:
 
 POOLED = Site("pooled")
 PROBE_ALPHA = 0.05
-"""A probe reads a label if chance alone would be right as often with less than this probability."""
+"""Significance level: a probe reads a label if a random guess would be right as often with a
+smaller probability."""
 MIN_MEAN_DIFFERENCE = 1e-6
 """A difference of means below this share of the activations' size is rounding of float32."""
 
@@ -48,20 +49,20 @@ def sentence_debias(
     n_components: int = 1,
     pooling: ActivationPooling | None = None,
 ) -> tuple[Projection]:
-    """SentenceDebias (Liang et al. 2020, section 2): the first directions of pairs, wholly.
+    """SentenceDebias (Liang et al. 2020, section 2): remove the first directions of pairs.
 
-    As their code has it: the pooler's output, brought to length 1, centred pair by pair, and the
-    principal directions of what is left; one of them is taken out. Bringing to length 1 is for the
-    fit alone: a projection is linear, so doing it again behind the edit would change no direction,
-    and the classifier behind it was trained on vectors of any length.
+    As in their code, the pooler's outputs are normalised to length 1 and centred pair by pair, and
+    one principal direction of the result is removed. The normalisation is for the fit only: a
+    projection is linear, so repeating it after the edit would change no direction, and the
+    classifier after it was trained on vectors of any length.
 
     Args:
-        lm: the model, with its edits.
-        pairs: of texts that it can read (`drop_unreadable_pairs`).
-        site: where. Meade et al. 2022 take the last layer instead, fitted `pooling="mean"`, all
-            tokens.
-        n_components: how many directions.
-        pooling: at which tokens the texts are read; by default as `default_pooling`.
+        lm: The model, with its edits.
+        pairs: Pairs of texts that it can read (`drop_unreadable_pairs`).
+        site: The site. Meade et al. 2022 use the last layer instead, fitted with `pooling="mean"`,
+            all tokens.
+        n_components: Number of directions.
+        pooling: Tokens at which the texts are read; by default as `default_pooling`.
     """
     rows, _, resolved_pooling = _activations(lm, pairs, site, pooling)
     lengths = rows.norm(dim=1, keepdim=True)
@@ -86,18 +87,20 @@ def leace(
     pooling: ActivationPooling | None = None,
     shrinkage: bool = True,
 ) -> tuple[Erasure]:
-    """LEACE (Belrose et al. 2023): the least change after which no linear probe reads the label.
+    """LEACE (Belrose et al. 2023): the smallest change after which no linear probe reads the label.
 
-    Of the texts it is fitted on, the covariance of the edited activation and the label (first or
-    second of its pair) is 0, which is the same. Computed by the concept-erasure package.
+    An equivalent condition is that, on the texts of the fit, the covariance of the edited
+    activation and the label (first or second of its pair) is 0. It is computed by the
+    concept-erasure package.
 
     Args:
-        lm: the model, with its edits.
-        pairs: of texts that it can read (`drop_unreadable_pairs`).
-        site: where.
-        pooling: at which tokens the texts are read; by default as `default_pooling`.
-        shrinkage: estimate the covariance of the activations by shrinking, as the package does by
-            default; without it, fewer texts than dimensions leave most of it unknown.
+        lm: The model, with its edits.
+        pairs: Pairs of texts that it can read (`drop_unreadable_pairs`).
+        site: The site.
+        pooling: Tokens at which the texts are read; by default as `default_pooling`.
+        shrinkage: Whether the covariance of the activations is estimated by shrinkage, as the
+            package does by default; without it, fewer texts than dimensions leave most of it
+            undetermined.
     """
     rows, labels, resolved_pooling = _activations(lm, pairs, site, pooling)
     left, right = leace_factors(rows, labels, where=str(site), shrinkage=shrinkage)
@@ -114,15 +117,15 @@ def inlp(
     max_rounds: int = 35,
     seed: int = 0,
 ) -> tuple[Projection]:
-    """INLP (Ravfogel et al. 2020): probe after probe, until none reads the label any more.
+    """INLP (Ravfogel et al. 2020): remove the directions of probes until none reads the label.
 
     Args:
-        lm: the model, with its edits.
-        pairs: of texts that it can read (`drop_unreadable_pairs`).
-        site: where.
-        pooling: at which tokens the texts are read; by default as `default_pooling`.
-        max_rounds: rounds, and so directions, at most; more than these are an error.
-        seed: which half of the units the probes are tried on.
+        lm: The model, with its edits.
+        pairs: Pairs of texts that it can read (`drop_unreadable_pairs`).
+        site: The site.
+        pooling: Tokens at which the texts are read; by default as `default_pooling`.
+        max_rounds: Maximum number of rounds, and so of directions; more than these raise an error.
+        seed: Seed of the half of the units that the probes are tested on.
     """
     rows, labels, resolved_pooling = _activations(lm, pairs, site, pooling)
     # Both texts of a pair belong to its unit, so neither half knows the other text of a word.
@@ -139,8 +142,8 @@ def leace_factors(
     Args:
         rows: `[texts, width]` in float64.
         labels: `[texts]`, 0 or 1.
-        where: for the text of an error.
-        shrinkage: see `leace`.
+        where: Name of the site in errors.
+        shrinkage: See `leace`.
     """
     try:
         package: Any = import_module("concept_erasure")
@@ -171,20 +174,20 @@ def inlp_directions(
     seed: int = 0,
     where: str = "the site",
 ) -> torch.Tensor:
-    """`[rounds, width]` orthonormal: what probes read, one after the other (Ravfogel et al. 2020).
+    """`[rounds, width]` orthonormal directions of successive probes (Ravfogel et al. 2020).
 
     Each round fits a logistic regression (L2, C = 1, on activations of mean square 1) on half of
-    the units, tries it on the other half, and takes its direction out of both. It stops at the
-    first probe that is right no more often than chance would be: a one-sided binomial test at 0.05
-    over the held-out texts.
+    the units, tests it on the other half, and removes its direction from both. It stops at the
+    first probe that is right no more often than chance: a one-sided binomial test at 0.05 over the
+    held-out texts.
 
     Args:
         rows: `[texts, width]` in float64.
         labels: `[texts]`, 0 or 1, each in half of them.
-        units: what each text belongs to; a unit is wholly in one half.
-        max_rounds: rounds.
-        seed: of the halves.
-        where: for the text of an error.
+        units: Unit of each text; all texts of a unit are in one half.
+        max_rounds: Maximum number of rounds.
+        seed: Seed of the halves.
+        where: Name of the site in errors.
     """
     from sklearn.linear_model import (  # takes a while to import
         LogisticRegression,
@@ -226,7 +229,7 @@ def inlp_directions(
 
 
 def _training_half(units: Sequence[str], seed: int) -> np.ndarray[Any, np.dtype[np.bool_]]:
-    """Which texts the probes are fitted on: those of half of the units."""
+    """Whether the probes are fitted on each text: those of half of the units."""
     names = sorted(set(units))
     if len(names) < 4:
         raise NotMeasurableError(
@@ -241,7 +244,7 @@ def _training_half(units: Sequence[str], seed: int) -> np.ndarray[Any, np.dtype[
 def _activations(
     lm: LM, pairs: Sequence[ContrastPair], site: Site, pooling: ActivationPooling | None
 ) -> tuple[torch.Tensor, torch.Tensor, ActivationPooling]:
-    """`[2 pairs, width]` in float64, first and second in turn; which they are; where they stand."""
+    """`[2 pairs, width]` in float64, first and second alternately; labels; and the pooling."""
     if not pairs:
         raise NotMeasurableError(
             "there is no pair of texts", hint="give pairs, such as contrast_pairs()"
@@ -264,5 +267,5 @@ def _activations(
 
 
 def _edited_tokens(site: Site, pooling: ActivationPooling) -> TokenSelection:
-    """The tokens that the edit acts on: the first where that alone was read."""
+    """The tokens that the edit acts on: the first if only that was read."""
     return "first" if pooling == "first" and site.stream != "pooled" else "all"

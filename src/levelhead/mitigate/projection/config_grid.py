@@ -33,37 +33,37 @@ EDIT_POINTS: dict[EditPoint, tuple[SiteGroup, ...]] = {
 }
 
 
-class ProjectionStep(Record):
-    """How one projection is made."""
+class ProjectionRule(Record):
+    """Settings of one projection."""
 
     weighted: bool
-    """The paper's n: by the share of variance each direction explains, or hard."""
+    """The paper's n: weighted by the share of variance of each direction, or hard."""
     n_components: Literal[1, 2]
     """The paper's c + 1."""
 
 
-ALL_STEPS: tuple[ProjectionStep, ...] = (
+ALL_STEPS: tuple[ProjectionRule, ...] = (
     # In the order of the paper's (n, c): 0,0 0,1 1,0 1,1.
-    ProjectionStep(weighted=False, n_components=1),
-    ProjectionStep(weighted=False, n_components=2),
-    ProjectionStep(weighted=True, n_components=1),
-    ProjectionStep(weighted=True, n_components=2),
+    ProjectionRule(weighted=False, n_components=1),
+    ProjectionRule(weighted=False, n_components=2),
+    ProjectionRule(weighted=True, n_components=1),
+    ProjectionRule(weighted=True, n_components=2),
 )
 POOLED_STEPS = (ALL_STEPS[0], ALL_STEPS[2])
 ATTENTION_STEP = ALL_STEPS[0]
 
 
 class ProjectionConfig(Record):
-    """A level, and how each of its projections is made.
+    """A level, and the setting of each of its projections.
 
     >>> ProjectionConfig.from_name("penultimate 0,0,1,1,1").last
-    ProjectionStep(weighted=True, n_components=2)
+    ProjectionRule(weighted=True, n_components=2)
     """
 
     edit_point: EditPoint
-    penultimate: ProjectionStep | None = None
-    last: ProjectionStep | None = None
-    pooled: ProjectionStep | None = None
+    penultimate: ProjectionRule | None = None
+    last: ProjectionRule | None = None
+    pooled: ProjectionRule | None = None
     """None for models without a pooled vector, whose levels start at `last`."""
 
     @model_validator(mode="after")
@@ -83,15 +83,15 @@ class ProjectionConfig(Record):
 
     @property
     def site_groups(self) -> tuple[SiteGroup, ...]:
-        """What is edited, in the order of a forward."""
+        """The edited parts, in the order of a forward pass."""
         return tuple(
             group
             for group in EDIT_POINTS[self.edit_point]
             if group != "sent" or self.pooled is not None
         )
 
-    def step(self, group: SiteGroup) -> ProjectionStep:
-        """How a part is edited."""
+    def step(self, group: SiteGroup) -> ProjectionRule:
+        """The setting of a part."""
         steps = {
             "attn": ATTENTION_STEP,
             "penultimate": self.penultimate,
@@ -123,7 +123,7 @@ class ProjectionConfig(Record):
 
     @classmethod
     def from_name(cls, name: str) -> Self:
-        """The setting of a name, such as "last 0,1,1"."""
+        """The setting with a name such as "last 0,1,1"."""
         edit_point, _, digits = name.partition(" ")
         require_option("level", edit_point, get_args(EditPoint))
         marks = re.findall("[01]", digits)
@@ -148,7 +148,7 @@ class ProjectionConfig(Record):
 
 
 def projection_grid(*, pooled: bool = True) -> tuple[ProjectionConfig, ...]:
-    """Every setting: 2 of sent, 8 of last, 32 of penultimate, 32 with the attention; 74.
+    """All settings: 2 of sent, 8 of last, 32 of penultimate, 32 with the attention; 74.
 
     Args:
         pooled: False for models without a pooled vector: 4 + 16 + 16 settings that start at `last`.
@@ -159,7 +159,7 @@ def projection_grid(*, pooled: bool = True) -> tuple[ProjectionConfig, ...]:
         >>> len(projection_grid()), len(projection_grid(pooled=False))
         (74, 36)
     """
-    ends: tuple[ProjectionStep | None, ...] = POOLED_STEPS if pooled else (None,)
+    ends: tuple[ProjectionRule | None, ...] = POOLED_STEPS if pooled else (None,)
     configs = [ProjectionConfig(edit_point="sent", pooled=end) for end in ends if end is not None]
     configs += [
         ProjectionConfig(edit_point="last", last=last, pooled=end)

@@ -1,9 +1,9 @@
 """Projections at the levels of a model of any depth (Dawkins et al. 2024, section 4).
 
-Which sites a level means in a model: the paper's layers 12 and 11 are the last and the one before
-it. Where the model's head reads the first token alone, so does the edit of the last layer; a
-vocabulary head and a decoder read every token, so every token is edited there. The classifier's
-input is `sent`, with a pooler before it (BERT) or without (RoBERTa, DistilBERT).
+The sites of a level depend on the model. The paper's layers 12 and 11 are the last layer and the
+one before it. If the model's head reads only the first token, the edit of the last layer acts on
+that token. A vocabulary head and a decoder read every token, so every token is edited there. The
+classifier's input is `sent`, with a pooler before it (BERT) or without (RoBERTa, DistilBERT).
 """
 
 from __future__ import annotations
@@ -34,11 +34,12 @@ if TYPE_CHECKING:
 FitOn = Literal["base", "cumulative"]
 DEEPEST_EDIT_POINT: EditPoint = "penultimate+attn"
 CONFIG_PATTERN = r"\s*(?P<edit_point>.*?[^\s(])[\s(]+(?P<marks>[01]([\s,]+\d)*)\)?\s*"
-"""A setting by its name: a level, then a mark for every choice, which `ProjectionConfig` checks."""
+"""A setting by its name: a level, then a digit for every choice, which `ProjectionConfig`
+checks."""
 
 
 def has_pooled(lm: LM) -> bool:
-    """Whether the model has a pooled vector; without one its levels start at `last`."""
+    """Whether the model has a pooled vector; without it, its levels start at `last`."""
     try:
         lm.layout.require_site(Site("pooled"))
     except LevelheadError:
@@ -47,13 +48,13 @@ def has_pooled(lm: LM) -> bool:
 
 
 def list_edit_points(lm: LM) -> tuple[EditPoint, ...]:
-    """The levels that a model has, the deepest last."""
+    """The levels of a model, the deepest last."""
     outer: tuple[EditPoint, ...] = ("sent", "last") if has_pooled(lm) else ("last",)
     return (*outer, "penultimate", DEEPEST_EDIT_POINT) if lm.layout.layers > 1 else outer
 
 
 def resolve_edit_point(lm: LM, name: str) -> EditPoint:
-    """A level by its name, or by the paper's in a model of its depth.
+    """A level by its name, or by the paper's name in a model of its depth.
 
     With 12 layers, layer12 is last, layer11 penultimate and layer11+attn penultimate+attn.
     """
@@ -84,9 +85,9 @@ def resolve_edit_point(lm: LM, name: str) -> EditPoint:
 
 
 def edit_point_sites(lm: LM, edit_point: str | None = None) -> dict[SiteGroup, tuple[Site, ...]]:
-    """The sites of a level by part, in the order in which a forward comes to them.
+    """The sites of a level by part, in the order of a forward pass.
 
-    By default of the deepest level that the model has.
+    By default the sites of the deepest level that the model has.
     """
     layout = lm.layout
     groups = EDIT_POINTS[resolve_edit_point(lm, edit_point or list_edit_points(lm)[-1])]
@@ -108,7 +109,7 @@ def edit_point_sites(lm: LM, edit_point: str | None = None) -> dict[SiteGroup, t
 
 
 def select_tokens(lm: LM, group: SiteGroup) -> TokenSelection:
-    """Which tokens are edited: the first of the last layer if the head reads no other."""
+    """The edited tokens: at the last layer the first, if the head reads no other."""
     return "first" if group == "last" and lm.layout.model_class.first_position_reader else "all"
 
 
@@ -119,13 +120,14 @@ def resolve_config(
     weighted: bool | None = None,
     n_components: int | None = None,
 ) -> ProjectionConfig:
-    """A setting: given, by its name ("last 0,1,1"), or one step for all parts of a level.
+    """A setting: given, by its name ("last 0,1,1"), or with one rule for all parts of a level.
 
     Args:
-        lm: the model.
-        edit_point: or a setting, or its name.
-        weighted: by default True; a setting says it of every part itself.
-        n_components: of last and penultimate, 1 by default; likewise.
+        lm: The model.
+        edit_point: A level, a setting, or its name.
+        weighted: By default True; a setting states it for every part.
+        n_components: Number of directions of last and penultimate, 1 by default; a setting states
+            it for every part.
     """
     if isinstance(edit_point, str) and (match := re.fullmatch(CONFIG_PATTERN, edit_point)):
         edit_point = ProjectionConfig.from_name(
@@ -170,15 +172,15 @@ def fit_subspaces(
 ) -> dict[Site, Subspace]:
     """The subspaces of all sites of a level and those after it, in one pass over the pairs.
 
-    What every setting of the grid is made of: "fed forward through the model once".
+    Every setting of the grid is made of these: "fed forward through the model once".
 
     Args:
-        lm: the unedited model.
-        pairs: of texts that differ in the contrast.
-        edit_point: the deepest that is wanted; by default the deepest that the model has.
-        n_components: the most that is wanted; sent and the attention have one.
-        pooling: at which tokens the texts are read; by default those that are edited.
-        centered: see `fit_subspace`.
+        lm: The unedited model.
+        pairs: Pairs of texts that differ in the contrast.
+        edit_point: The deepest level; by default the deepest that the model has.
+        n_components: Maximum number of directions; sent and the attention have one.
+        pooling: Tokens at which the texts are read; by default those that are edited.
+        centered: See `fit_subspace`.
     """
     # One fit serves the whole grid: the leading directions of a fit with two are those of a fit
     # with one.
@@ -200,7 +202,7 @@ def fit_subspaces(
 def build_edits(
     lm: LM, config: ProjectionConfig, subspaces: Mapping[Site, Subspace]
 ) -> tuple[Projection, ...]:
-    """The edits of a setting, from subspaces that were fitted."""
+    """The edits of a setting, from fitted subspaces."""
     sites = edit_point_sites(lm, config.edit_point)
     _require_matching_groups(lm, config, sites)
     missing = [
@@ -233,21 +235,21 @@ def project(
     pooling: ActivationPooling | None = None,
     centered: bool = False,
 ) -> tuple[Projection, ...]:
-    """Projections at a level and at all after it (Dawkins et al. 2024, Eq. 5).
+    """Projections at a level and at all later levels (Dawkins et al. 2024, Eq. 5).
 
     Args:
-        lm: the model; `lm.edited(*project(...))` is the edited one.
+        lm: The model; `lm.edited(*project(...))` is the edited model.
         edit_point: sent, last, penultimate, penultimate+attn, the paper's name of it (layer11+attn
-            of 12 layers), a setting's name ("last 0,1,1") or a `ProjectionConfig`, which say their
-            own `weighted` and `n_components`.
-        pairs: of texts that differ in the contrast, such as `contrast_pairs("gender-en")`.
-        weighted: take each direction out by the share of variance it explains, which is the
-            default; False: wholly.
+            of 12 layers), a setting's name ("last 0,1,1") or a `ProjectionConfig`, which state
+            `weighted` and `n_components` themselves.
+        pairs: Pairs of texts that differ in the contrast, such as `contrast_pairs("gender-en")`.
+        weighted: Whether to remove each direction by the share of variance it explains, which is
+            the default; False: completely.
         n_components: 1 (by default) or 2 directions; sent and the attention have one.
-        fit_on: on activations of the unedited model, all in one pass (`base`), or each site
-            on those that the edits before it have left (`cumulative`).
-        pooling: at which tokens the texts are read; by default those that are edited.
-        centered: see `fit_subspace`.
+        fit_on: Activations of the unedited model, all in one pass (`base`), or for each site those
+            after the edits before it (`cumulative`).
+        pooling: Tokens at which the texts are read; by default those that are edited.
+        centered: See `fit_subspace`.
     """
     require_option("way of fitting", fit_on, get_args(FitOn))
     config = resolve_config(lm, edit_point, weighted=weighted, n_components=n_components)

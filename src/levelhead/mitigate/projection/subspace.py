@@ -1,11 +1,11 @@
-"""Subspaces: the directions along which a contrast shows at a site, from paired texts.
+"""Subspaces: the directions of a contrast at a site, from paired texts.
 
 The activations of the two texts of each pair are subtracted, and the principal directions of the
 differences are the basis (Dawkins et al. 2024, section 4). Differences are one-sided (first less
-second), so centring them would subtract the very direction that is sought; the differences and
+second), so centring them would subtract the direction of the contrast itself. The differences and
 their negatives together have mean 0, and their principal directions are the right singular vectors
-of the differences as they are. On synthetic differences along a planted direction the fitted one
-has |cosine| 0.99 with it, and after centring about 0.2.
+of the uncentred differences. On synthetic differences along a planted direction the fitted
+direction has |cosine| 0.99 with it, and after centring about 0.2.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ if TYPE_CHECKING:
     from levelhead.models.sites import StreamLayer
 
 ActivationPooling = Literal["first", "mean", "word", "last"]
-"""The tokens at which a text's activation is read: the first, all that are not special (their
-mean), those of the word that differs (their mean), the last."""
+"""Tokens at which a text's activation is read: the first, all that are not special (their mean),
+those of the word that differs (their mean), or the last."""
 POOLINGS: tuple[ActivationPooling, ...] = get_args(ActivationPooling)
 
 
 def parse_pooling(text: str | None) -> ActivationPooling | None:
-    """Return the pooling that a text names; None, the default, is left as it is."""
+    """Check and return the pooling with a name; None, the default, stays None."""
     return None if text is None else require_option("place to read", text, POOLINGS)
 
 
@@ -52,7 +52,7 @@ RANK_TOLERANCE = 1e-6
 @final
 @dataclass(frozen=True, eq=False)
 class Subspace:
-    """Directions at a site, largest first, and the share of the differences each explains."""
+    """Directions at a site, the largest first, and the share of the differences each explains."""
 
     site: Site
     basis: torch.Tensor = field(repr=False)
@@ -60,10 +60,10 @@ class Subspace:
     explained_variance_ratio: torch.Tensor
     """`[k]` s_i^2 / sum_j s_j^2 of the singular values: the explained-variance ratio."""
     n_pairs: int
-    """How many differences it was fitted on."""
+    """Number of differences that it was fitted on."""
     centered: bool = False
     pooling: ActivationPooling | None = None
-    """Where the texts were read; None if the differences were given."""
+    """Tokens at which the texts were read; None if the differences were given."""
     source: str = ""
     """SHA-256 of the pairs."""
     dropped: tuple[DroppedItem, ...] = field(default=(), repr=False)
@@ -72,10 +72,10 @@ class Subspace:
     def to_projection(
         self, *, weighted: bool, n_components: int, tokens: TokenSelection = "all"
     ) -> Projection:
-        """Take the first `n_components` directions out (Dawkins et al. 2024, Eq. 5).
+        """Remove the first `n_components` directions (Dawkins et al. 2024, Eq. 5).
 
         w_i = v_i^n with v_i the share of variance: n = 0 is hard, n = 1 weighted. The equation as
-        printed has v_i before the sum; section 4 applies it to each component, and so do we.
+        printed has v_i before the sum; section 4 applies it to each component, as here.
         """
         if not 1 <= n_components <= len(self.basis):
             raise LevelheadError(
@@ -91,7 +91,7 @@ class Subspace:
 def drop_unreadable_pairs(
     lm: LM, pairs: Sequence[ContrastPair]
 ) -> tuple[tuple[ContrastPair, ...], tuple[DroppedItem, ...]]:
-    """The pairs whose differing words this model's vocabulary has, and the others with reasons.
+    """Pairs whose differing words are in the model's vocabulary, and the others with reasons.
 
     All unknown words look alike: their differences would be 0, or that of the unknown token.
     """
@@ -108,11 +108,11 @@ def drop_unreadable_pairs(
 
 
 def default_pooling(lm: LM, site: Site) -> ActivationPooling:
-    """Where a site is read: at the tokens an edit there acts on.
+    """Tokens at which a site is read: those that an edit there acts on.
 
-    The first token where a head reads that alone, which is the [CLS] of Dawkins et al. 2024 at the
-    last layer; elsewhere all tokens are edited, and their mean is read. The paper does not say
-    which tokens its inner subspaces were fitted on. (A pooled vector is one a text.)
+    It is the first token if a head reads only that, which is the [CLS] of Dawkins et al. 2024 at
+    the last layer. At other sites all tokens are edited, and their mean is read. The paper does not
+    state which tokens its inner subspaces were fitted on. (A text has one pooled vector.)
     """
     last = site == Site("block_out", lm.layout.layers - 1)
     return (
@@ -132,10 +132,10 @@ def activation_differences(
     """`[pairs, width]` in float64: the first text's activation less the second's, at every site.
 
     Args:
-        lm: the model, with its edits.
-        pairs: that it can read (`drop_unreadable_pairs`).
-        sites: where.
-        pooling: at which tokens; by default `default_pooling` of every site.
+        lm: The model, with its edits.
+        pairs: Pairs that it can read (`drop_unreadable_pairs`).
+        sites: The sites.
+        pooling: Tokens at which the texts are read; by default `default_pooling` of every site.
     """
     sides = paired_activations(lm, pairs, sites, pooling=pooling)
     return {site: first - second for site, (first, second) in sides.items()}
@@ -148,9 +148,9 @@ def paired_activations(
     *,
     pooling: ActivationPooling | None = None,
 ) -> dict[Site, tuple[torch.Tensor, torch.Tensor]]:
-    """`[pairs, width]` in float64, twice: what the first texts give at a site, and the second.
+    """`[pairs, width]` activations in float64 of the first texts at each site, and of the second.
 
-    All sites are read in one pass over the texts, whatever tokens each is read at.
+    All sites are read in one pass over the texts, at whatever tokens each is read.
     """
     if not pairs:
         raise NotMeasurableError(
@@ -177,14 +177,14 @@ def read_activations(
     *,
     pooling: ActivationPooling | Mapping[Site, ActivationPooling] | None = None,
 ) -> dict[Site, torch.Tensor]:
-    """`[texts, width]` in float64: what texts give at sites, in one pass.
+    """`[texts, width]` activations of texts at sites in float64, in one pass.
 
     Args:
-        lm: the model, with its edits.
-        texts: what is read.
-        spans: a word of each, where a site is read at a word.
-        sites: where.
-        pooling: at which tokens, at all sites or at each; by default `default_pooling`.
+        lm: The model, with its edits.
+        texts: The texts.
+        spans: A word of each text, if a site is read at a word.
+        sites: The sites.
+        pooling: Tokens at which all sites or each site is read; by default `default_pooling`.
     """
     if isinstance(pooling, str):
         parse_pooling(pooling)
@@ -208,11 +208,11 @@ def fit_subspace(
     """The principal directions of differences at a site.
 
     Args:
-        site: where they were read.
-        differences: `[pairs, width]`.
-        n_components: how many directions.
-        centered: subtract the mean difference first, as PCA libraries do with what they are given.
-            It takes the common direction away; for comparison only.
+        site: Site of the differences.
+        differences: `[pairs, width]` differences.
+        n_components: Number of directions.
+        centered: Whether to subtract the mean difference first, as PCA libraries do. It removes the
+            common direction; for comparison only.
     """
     rows = differences.double()
     if rows.dim() != 2 or not rows.isfinite().all():
@@ -258,15 +258,15 @@ def fit_site_subspaces(
     pooling: ActivationPooling | None = None,
     centered: bool = False,
 ) -> dict[Site, Subspace]:
-    """Subspaces at sites, from one pass over the pairs that the model can read.
+    """Fit subspaces at sites, from one pass over the pairs that the model can read.
 
     Args:
-        lm: the model, with its edits.
-        pairs: of texts.
-        sites: where.
-        n_components: how many directions, of all or of every site.
-        pooling: at which tokens; by default `default_pooling` of every site.
-        centered: see `fit_subspace`.
+        lm: The model, with its edits.
+        pairs: Pairs of texts.
+        sites: The sites.
+        n_components: Number of directions, for all sites or for each.
+        pooling: Tokens at which the texts are read; by default `default_pooling` of every site.
+        centered: See `fit_subspace`.
     """
     readable_pairs, dropped = drop_unreadable_pairs(lm, pairs)
     if not readable_pairs:
@@ -297,13 +297,13 @@ def fit_site_subspaces(
 @final
 @dataclass(frozen=True, eq=False)
 class _SideBySide(Readout):
-    """Several readouts of the same forward, their columns side by side."""
+    """Several readouts of the same forward pass, with their columns concatenated."""
 
     readouts: tuple[Readout, ...]
 
     @property
     def output_stage(self) -> OutputStage:
-        """As far as the one that goes farthest: beside `hidden`, a model has one head."""
+        """The head of the readout that runs farthest: apart from `hidden`, a model has one head."""
         return next(
             (readout.output_stage for readout in self.readouts if readout.output_stage != "hidden"),
             "hidden",
@@ -311,11 +311,11 @@ class _SideBySide(Readout):
 
     @property
     def capture_sites(self) -> frozenset[StreamLayer]:
-        """All that any of them needs."""
+        """All sites that any of the readouts needs."""
         return frozenset().union(*(readout.capture_sites for readout in self.readouts))
 
     def __call__(self, output: ForwardOutput) -> torch.Tensor:
-        """Their numbers."""
+        """The columns of all readouts."""
         return torch.cat([readout(output) for readout in self.readouts], dim=1)
 
 

@@ -1,8 +1,8 @@
-"""How sure a fitted subspace is: the same fit on other pairs that might have been drawn.
+"""Stability of a fitted subspace: the same fit on resampled pairs.
 
-Words are resampled, not sentences: the frames of one word are no independent witnesses. What is
-compared is each resample's subspace with that of all pairs, which stands for how far that of all
-pairs is from the one that all words of the kind would give (Efron and Tibshirani 1993).
+Words are resampled, not sentences, because the frames of one word are not independent. Each
+resample's subspace is compared with that of all pairs. The differences estimate those between the
+subspace of all pairs and that of all words of the kind (Efron and Tibshirani 1993).
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ if TYPE_CHECKING:
     Items = NDArray[np.intp]
 
 SIZES = (5, 10, 20, 50, 100, 200, 500)
-"""From the "very small handful" of Dawkins et al. 2024 upwards."""
+"""Numbers of pairs, from the "very small handful" of Dawkins et al. 2024 upwards."""
 
 MIN_WORDS = 6
-"""Fewer are refused: of five words there are 126 different resamples, and the tails of a 95% range
+"""Minimum number of words: five words have 126 different resamples, and the tails of a 95% range
 are three of them."""
 RIGHT_ANGLE = 90.0
 
@@ -52,39 +52,40 @@ EQUATION = "Dawkins et al. 2024, section 4"
 
 
 class StabilityAtSize(Record):
-    """What so many pairs give, each of a word drawn again."""
+    """Stability with a number of pairs, each of a resampled word."""
 
     n_pairs: Annotated[int, Field(ge=1)]
     cosine: Estimate
-    """|cosine| of the first direction with that of all pairs: the median of the resamples and the
-    range that `level` of them lie in."""
+    """|cosine| of the first direction with that of all pairs: the median of the resamples and
+    the range that `level` of them are in."""
     share: Estimate
-    """Of the first direction, likewise. Few differences are explained more easily."""
+    """Share of variance of the first direction: median and range. Few differences are explained
+    more easily."""
 
 
 class StabilityReport(Record):
-    """How far a subspace and its shares move with the pairs they were fitted on."""
+    """Variation of a subspace and its shares over resampled pairs."""
 
     site: tuple[str, int, int | None]
     pooling: str
     n_components: Annotated[int, Field(ge=1)]
     share: Estimate
-    """The share of variance of the first direction, with its interval over words."""
+    """Share of variance of the first direction, with its interval over words."""
     cosine: Estimate
     """|cosine| of the first direction with a resample's: median and range."""
     angle: Estimate
-    """The largest principal angle between the subspaces in degrees: median and range."""
+    """Largest principal angle between the subspaces in degrees: median and range."""
     by_size: tuple[StabilityAtSize, ...]
     n: Annotated[int, Field(ge=1)]
-    """Pairs of texts that were used."""
+    """Number of pairs of texts that were used."""
     words: Annotated[int, Field(ge=2)]
-    """Units that were resampled."""
+    """Number of units that were resampled."""
     dropped: tuple[DroppedItem, ...]
     provenance: Provenance
 
 
 class _SubspaceComparison(NamedTuple):
-    """Of one draw."""
+    """Statistics of one resample."""
 
     share: float
     cosine: float
@@ -102,19 +103,19 @@ def subspace_stability(
     sizes: Sequence[int] = SIZES,
     inference: Inference = Inference(resamples=199),
 ) -> tuple[StabilityReport, ...]:
-    """The stability of the subspace at every site, from one pass over the pairs.
+    """Stability of the subspace at every site, from one pass over the pairs.
 
     Args:
-        lm: the model, with its edits.
-        pairs: of texts; their units are resampled.
-        sites: where.
-        n_components: of the subspace.
-        pooling: at which tokens; by default `default_pooling` of every site.
-        centered: see `fit_subspace`.
-        sizes: numbers of pairs to try as well; each pair of a word sampled again, so that a size
-            beyond the number of words says what so many words would give.
-        inference: seed, level and resamples, of all pairs and of every size; all sites are tested
-            on the same resamples.
+        lm: The model, with its edits.
+        pairs: Pairs of texts; their units are resampled.
+        sites: The sites.
+        n_components: Number of directions of the subspace.
+        pooling: Tokens at which the texts are read; by default `default_pooling` of every site.
+        centered: See `fit_subspace`.
+        sizes: Further numbers of pairs, each pair of a resampled word, so that a size beyond the
+            number of words estimates the result of so many words.
+        inference: Seed, level and resamples, of all pairs and of every size; all sites have the
+            same resamples.
     """
     readable_pairs, dropped = drop_unreadable_pairs(lm, pairs)
     # Centring takes one dimension away, so one pair more is needed.
@@ -166,7 +167,7 @@ def subspace_stability(
 
 
 class _SubspaceResampler(NamedTuple):
-    """Differences at one site, and how they are resampled."""
+    """Differences at one site, and their resampling."""
 
     rows: torch.Tensor
     units: Sequence[str]
@@ -175,7 +176,7 @@ class _SubspaceResampler(NamedTuple):
     inference: Inference
 
     def at_full_size(self) -> dict[str, Estimate]:
-        """As many words as there are, with all their pairs."""
+        """As many resampled words as there are, with all their pairs."""
         design = clustered_design(self.units, name="words")
         basis = self._fit(np.arange(len(self.rows)))[0]
         comparisons: list[_SubspaceComparison] = []
@@ -212,7 +213,7 @@ class _SubspaceResampler(NamedTuple):
         }
 
     def at_size(self, size: int) -> StabilityAtSize:
-        """So many words sampled with replacement, one pair of each."""
+        """A number of words sampled with replacement, one pair of each."""
         # The size is part of the seed, so that a size has the same result whatever others run.
         rng = np.random.default_rng((self.inference.seed, size))
         basis = self._fit(np.arange(len(self.rows)))[0]
@@ -239,7 +240,7 @@ class _SubspaceResampler(NamedTuple):
         )
 
     def require_full_rank(self) -> None:
-        """Refuse rows that span too little as they are, before any resample is drawn."""
+        """Raise an error for rows that span too few dimensions, before any resample is drawn."""
         self._fit(np.arange(len(self.rows)))
 
     def _fit(self, items: Items) -> tuple[torch.Tensor, torch.Tensor]:
@@ -247,7 +248,7 @@ class _SubspaceResampler(NamedTuple):
 
     @property
     def _scale(self) -> float:
-        """A length that a difference has."""
+        """The largest length of a difference."""
         return float(self.rows.norm(dim=1).max())
 
     def _centred(self, items: Items) -> torch.Tensor:
@@ -255,11 +256,11 @@ class _SubspaceResampler(NamedTuple):
         return rows - rows.mean(0) if self.centered else rows
 
     def _compare(self, items: Items, full_basis: torch.Tensor) -> _SubspaceComparison:
-        """Of a resample; what spans fewer dimensions than are wanted has a value all the same.
+        """Statistics of a resample, also if it spans fewer dimensions than requested.
 
-        A few words drawn again and again may span one dimension, and whether some resample does is
-        chance: refusing then would refuse at random. The dimension that is missing is at a right
-        angle to what it should be near; a resample without any difference explains itself.
+        A few words that are sampled repeatedly may span one dimension, and whether some resample
+        does is chance: an error would be raised at random. The missing dimension counts as
+        orthogonal to its target; a resample without any difference counts as fully explained.
         """
         rows = self._centred(items)
         values = torch.linalg.svdvals(rows)

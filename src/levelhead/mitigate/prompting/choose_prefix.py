@@ -1,7 +1,7 @@
-"""A prefix that is measured to help: Zhang 2023's conclusion as something to use.
+"""Choose a prefix of counterexamples that is shown to help: an application of Zhang 2023.
 
-Chosen on some occupations, reported once on others: there, in another sentence, and in what the
-model writes. If the interval of the gain holds 0, nothing is recommended.
+It is chosen on some occupations and reported once on others: there, in another sentence, and in
+generated text. If the interval of the gain contains 0, nothing is recommended.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from levelhead.measures.cloze.battery import Battery, BatteryResponses
 from levelhead.measures.cloze.cloze import Cloze
 from levelhead.measures.cloze.formatting import choose_prompt_format
 from levelhead.measures.cloze.margins import MARGIN, estimate_margin
-from levelhead.measures.cloze.prompts_base import BASE, PAPER
+from levelhead.measures.cloze.prompt_measure import BASE, PAPER
 from levelhead.measures.generation.continuation import OCCUPATION, Continuation
 from levelhead.measures.inference import estimate
 from levelhead.measures.items import MeasureItem, QuerySet
@@ -50,41 +50,43 @@ if TYPE_CHECKING:
 
 
 class PrefixCandidate(Record):
-    """One prefix on the occupations that are chosen by."""
+    """One prefix on the occupations of the choice."""
 
     name: str
     text: str
     margin: Estimate
     loss: float
-    """What it takes off plain sentences beyond as many unrelated ones; log-probability a token."""
+    """Decrease of the log-probability a token of plain sentences beyond that by as many
+    unrelated ones."""
     is_viable: bool
 
 
 class PrefixSelection(Record):
-    """The prefix chosen, what it does on occupations it was not chosen by, and what it costs."""
+    """The chosen prefix, its effect on held-out occupations, and its utility cost."""
 
     prefix: str
     name: str
     is_recommended: bool
     reason: str
     base: Estimate
-    """The margin on held-out occupations without a prefix."""
+    """Margin on held-out occupations without a prefix."""
     margin: Estimate
-    """With it."""
+    """Margin with the prefix."""
     gain: Estimate
-    """|base| - |with it|: towards parity."""
+    """|base| - |margin with the prefix|: towards parity."""
     control_gain: Estimate
-    """The gain by as many unrelated sentences."""
+    """Gain by as many unrelated sentences."""
     gain_over_unrelated: Estimate
-    """The gain beyond that: what is recommended must be more than any sentences do."""
+    """Gain beyond that of unrelated sentences: a recommended prefix must do more than any
+    sentences."""
     gain_in_other_wording: Estimate
-    """The gain in another sentence."""
+    """Gain in another sentence."""
     gain_in_continuations: Estimate | None = None
-    """The gain in what a causal model writes about held-out occupations."""
+    """Gain in the text that a causal model generates about held-out occupations."""
     loss: Estimate
-    """Of the log-probability a token of plain sentences."""
+    """Decrease of the log-probability a token of plain sentences."""
     loss_over_unrelated: Estimate
-    """The same beyond that by as many unrelated sentences."""
+    """The decrease less that by as many unrelated sentences."""
     candidates: tuple[PrefixCandidate, ...]
     n_train: Annotated[int, Field(ge=2)]
     n_held_out: Annotated[int, Field(ge=2)]
@@ -108,19 +110,19 @@ def select_prompt_prefix(
     inference: Inference = Inference(),
     context: RunContext = RunContext(),
 ) -> PrefixSelection:
-    """Choose a prefix of counterexamples, and report once what it does.
+    """Choose a prefix of counterexamples, and report its effect once.
 
     Args:
-        lm: a masked or causal model, edited or not.
-        prompts: whose occupations: winobias40 or table1.
-        cloze: verbalizer, form and separator; its prompts are replaced.
-        grid: prefixes that are tried.
-        max_loss: the most that a candidate may take off plain sentences beyond as many unrelated
-            ones, in log-probability a token.
-        samples: continuations of each held-out occupation; 0: none.
-        inference: seed, resamples and level. The seed also cuts the occupations and samples
+        lm: A masked or causal model, edited or not.
+        prompts: Prompts of the occupations: winobias40 or table1.
+        cloze: Verbalizer, form and separator; its prompts are replaced.
+        grid: Candidate prefixes.
+        max_loss: Maximum decrease of the log-probability a token of plain sentences, beyond that by
+            as many unrelated sentences.
+        samples: Number of continuations of each held-out occupation; 0: none.
+        inference: Seed, resamples and level. The seed also splits the occupations and samples
             candidates.
-        context: store, threads, progress and cancellation.
+        context: Store, threads, progress and cancellation.
     """
     cloze = cloze or Cloze()
     evaluator = _PrefixEvaluator(lm, cloze, inference, context)
@@ -155,7 +157,7 @@ def select_prompt_prefix(
 
 
 def neutral_sentences() -> tuple[str, ...]:
-    """Sentences about no person, which a prefix should leave alone."""
+    """Sentences about no person, which a prefix should leave unchanged."""
     text = files("levelhead.data").joinpath("plain_sentences.txt").read_text("utf-8")
     return tuple(text.splitlines())
 
@@ -178,9 +180,9 @@ class _PrefixEvaluator:
         )
 
     def costs(self, prefixes: Sequence[PromptPrefix]) -> dict[str, torch.Tensor]:
-        """`[sentences]` log-probability a token of plain sentences behind each prefix, and none.
+        """`[sentences]` log-probability a token of plain sentences after each prefix, and without.
 
-        Without its first word, which some models cannot score where nothing stands before it.
+        It leaves out the first word, which some models cannot score without a word before it.
         """
         sentences = neutral_sentences()
         prompt_format = choose_prompt_format(self.lm, self.cloze.form, self.cloze.separator)
@@ -203,7 +205,7 @@ class _PrefixEvaluator:
         if responses.dropped:
             raise NotMeasurableError(
                 f"a plain sentence cannot be read: {responses.dropped[0][1]}",
-                hint="the price is not known without them: use a model whose vocabulary has them",
+                hint="without them the utility cost is unknown: use a model that knows their words",
             )
         # By token, so that long sentences do not dominate the mean.
         per_token = responses.values[:, 0, 0] / responses.values[:, 0, 1]
@@ -214,7 +216,7 @@ class _PrefixEvaluator:
         }
 
     def estimate_loss(self, name: str, change: torch.Tensor) -> Estimate:
-        """The mean change over plain sentences."""
+        """Mean change over plain sentences."""
         metric = replace(MARGIN, name=name, aggregate=mean, unit="log-probability a token")
         return estimate(
             self.inference, metric, change, grouped_design(len(change), name="sentences")
@@ -241,7 +243,7 @@ def _evaluate_candidate(
 
 
 def _best_candidate(candidates: Sequence[PrefixCandidate]) -> PrefixCandidate:
-    """Nearest to parity among those that do not cost too much; the cheapest if all do."""
+    """The candidate nearest to parity within the cost limit; the cheapest if none is within."""
     viable = [candidate for candidate in candidates if candidate.is_viable]
     if not viable:
         return min(candidates, key=lambda candidate: candidate.loss)
@@ -251,7 +253,7 @@ def _best_candidate(candidates: Sequence[PrefixCandidate]) -> PrefixCandidate:
 def _gain(
     answers: BatteryResponses, prefix: PromptPrefix, inference: Inference, name: str
 ) -> Estimate:
-    """|base| - |with it|, both resampled together."""
+    """|base| - |margin with the prefix|, both resampled together."""
     where = answers.rows_of_kind(prefix.name)
     metric = replace(MARGIN, name=name, aggregate=_parity_gain)
     # `[occupations, 2]`: without the prefix and with it.
@@ -262,7 +264,7 @@ def _gain(
 def _gain_over_unrelated(
     answers: BatteryResponses, prefix: PromptPrefix, control: PromptPrefix, inference: Inference
 ) -> Estimate:
-    """|margin behind unrelated sentences| - |with it|, both resampled together."""
+    """|margin after unrelated sentences| - |margin with the prefix|, both resampled together."""
     control_rows, prefix_rows = (
         {answers.items[i].units[0]: i for i in answers.rows_of_kind(source.name).tolist()}
         for source in (control, prefix)
@@ -292,7 +294,7 @@ def _report_selection(
     samples: int,
     max_loss: float,
 ) -> PrefixSelection:
-    """Once, on occupations that neither stand in the prefix nor chose it."""
+    """Evaluate the prefix once, on occupations that neither are in it nor chose it."""
     lm, inference, held_out = evaluator.lm, evaluator.inference, split.held_out
     lexicon = evaluator.cloze.resolved_lexicon
     answers = evaluator.read(
@@ -364,7 +366,7 @@ def _reason_against(
     best: PrefixCandidate,
     max_loss: float,
 ) -> str:
-    """Why a prefix is not recommended; empty if it is."""
+    """Reason why a prefix is not recommended; empty if it is recommended."""
     if not best.is_viable:
         return f"every candidate takes more than {max_loss:g} a token off plain sentences"
     # From a margin of about 0, every change is away from parity or noise.
@@ -384,7 +386,7 @@ def _compare_continuations(
     prefix: PromptPrefix,
     samples: int,
 ) -> tuple[Estimate | None, tuple[str, ...]]:
-    """What a causal model writes about held-out occupations, with the prefix and without."""
+    """Generated text of a causal model about held-out occupations, with the prefix and without."""
     if not samples or not evaluator.lm.layout.model_class.causal:
         reason = "a masked model writes nothing" if samples else "no continuations were wanted"
         return None, (f"sampled: {reason}",)
@@ -410,7 +412,7 @@ def _compare_continuations(
 def _gain_in_continuations(
     continuation: Continuation, all_responses: Sequence[Responses], inference: Inference
 ) -> Estimate:
-    """The gain in continuations, with occupations resampled together."""
+    """Gain in continuations, with occupations resampled together."""
     metric = continuation.primary_metric
     if len({tuple(item.id for item in responses.items) for responses in all_responses}) > 1:
         raise NotMeasurableError(

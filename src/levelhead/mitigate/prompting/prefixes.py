@@ -1,7 +1,7 @@
-"""Counterexamples that are put before any prompt: candidates, made of some occupations only.
+"""Counterexamples before any prompt: candidate prefixes, made from some of the occupations.
 
-A prefix names occupations of both sides, each with the group that does not dominate it, so that it
-can stand before a question about any occupation and gives no group more room than the other.
+A prefix names occupations of both sides, each with the group that does not dominate it. So it can
+precede a prompt about any occupation, and names both groups equally often.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ KINDS: dict[Frame, str] = {
 }
 UNRELATED = ("The dog is in a chair.", "The cup is on a shelf.", "The leaf is under a stone.",
              "The key is in a box.")  # fmt: skip
-"""As many sentences about nothing cost something, too: what a prefix is compared with."""
+"""Unrelated sentences that a prefix is compared with, because any sentences have a cost."""
 
 
 class PromptPrefix(NamedTuple):
-    """Sentences that are put before a prompt."""
+    """Sentences before a prompt."""
 
     name: str
     text: str
@@ -40,12 +40,12 @@ class PromptPrefix(NamedTuple):
 @final
 @dataclass(frozen=True)
 class PrefixGrid:
-    """Prefixes that are tried: some of each frame and size."""
+    """Candidate prefixes: some of each frame and size."""
 
     prefix_sizes: Sequence[int] = (2, 4)
-    """Sentences in a prefix; even numbers, half of them for each side."""
+    """Numbers of sentences in a prefix; even, half of them for each side."""
     candidates_per_size: int = 3
-    """How many are drawn of each frame and size."""
+    """Number of prefixes to sample of each frame and size."""
     frames: Sequence[Frame] = get_args(Frame)
     """Kinds of counterexamples."""
 
@@ -55,11 +55,11 @@ class OccupationSplit(NamedTuple):
 
     train: tuple[CounteractsPrompt, ...]
     held_out: tuple[CounteractsPrompt, ...]
-    """Base prompts; their occupations stand in no prefix."""
+    """Base prompts of occupations that are in no prefix."""
 
 
 def split_occupations(prompt_set: OccupationSet, *, seed: int) -> OccupationSplit:
-    """The occupations in two, alternately within their side in a random order."""
+    """Split the occupations in two, alternately within their side in a random order."""
     rng = random.Random(seed)  # noqa: S311  # no secret
     halves: tuple[list[CounteractsPrompt], list[CounteractsPrompt]] = ([], [])
     bases = [
@@ -83,13 +83,13 @@ def make_prefix_candidates(
     grid: PrefixGrid = PrefixGrid(),
     seed: int,
 ) -> tuple[PromptPrefix, ...]:
-    """Prefixes of counterexamples, some of each frame and size.
+    """Make prefixes of counterexamples, some of each frame and size.
 
     Args:
-        prompt_set: the set of prompts that the sentences are of.
-        occupations: those that may be named.
-        grid: frames and sizes.
-        seed: of the resamples.
+        prompt_set: The set of prompts of the sentences.
+        occupations: Occupations that may be named.
+        grid: Frames and sizes.
+        seed: Seed of the samples.
     """
     if (
         not grid.prefix_sizes
@@ -131,7 +131,7 @@ def make_prefix_candidates(
 
 
 def unrelated_prefix(n_sentences: int) -> PromptPrefix:
-    """As many sentences about nothing."""
+    """As many unrelated sentences."""
     text = " ".join(UNRELATED[i % len(UNRELATED)] for i in range(n_sentences))
     return PromptPrefix(f"unrelated {n_sentences}", text, n_sentences)
 
@@ -139,7 +139,7 @@ def unrelated_prefix(n_sentences: int) -> PromptPrefix:
 def with_prefix(
     prefix: PromptPrefix, prompts: Sequence[CounteractsPrompt]
 ) -> tuple[CounteractsPrompt, ...]:
-    """Base prompts behind a prefix."""
+    """Base prompts after a prefix."""
     return tuple(
         prompt._replace(
             id=f"{prompt.occupation}/{prefix.name}", kind=prefix.name, knowledge=prefix.text

@@ -1,6 +1,6 @@
-"""What may be tried on a model: projections of a grid, and masks of the heads that matter most.
+"""Candidate edits of a model: projections of a grid, and masks of the most important heads.
 
-Dawkins et al. 2024, section 5, says which settings of its grid are not worth trying:
+Dawkins et al. 2024, section 5, recommends against some settings of its grid:
 
 - "Information weighting should be applied at the sentence representation layer to preserve model
   accuracy on the downstream task": sent is weighted;
@@ -9,7 +9,7 @@ Dawkins et al. 2024, section 5, says which settings of its grid are not worth tr
 - attention helps "except if combined with a multi-dimensional gender subspace without the use of
   information weighting within the same layer".
 
-These are findings on one model, not laws: `paper_rules=False` tries everything.
+These are findings on one model, not laws: `paper_rules=False` includes all settings.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 Kind = Literal["projection", "mask"]
 HeadRanking = Literal["gradient", "ablation"]
 SIZES = (1, 2, 3, 5, 10, 20, 50)
-"""How many of the first heads are masked."""
+"""Numbers of the first heads to mask."""
 HARD_POOLED = "hard at sent costs accuracy"
 TWO_HARD = "two dimensions without weighting"
 ATTENTION = "attention beside two dimensions without weighting in its layer"
@@ -59,43 +59,43 @@ ATTENTION = "attention beside two dimensions without weighting in its layer"
 @final
 @dataclass(frozen=True)
 class CandidateGrid:
-    """Which edits are tried."""
+    """Candidate edits."""
 
     paper_rules: bool = True
-    """Leave out settings that the paper found not worth trying."""
+    """Whether to leave out settings that the paper recommends against."""
     head_ranking: HeadRanking = "gradient"
-    """How heads are ranked."""
+    """Ranking of the heads."""
     sizes: Sequence[int] = SIZES
-    """How many of the first heads are masked."""
+    """Numbers of the first heads to mask."""
 
 
 class EditCandidate(NamedTuple):
-    """Edits that may be tried together, by name."""
+    """Candidate edits of one kind, by name."""
 
     name: str
     kind: Kind
     description: str
-    """What is edited, in words."""
+    """Description of the edit."""
     edits: EditSet
 
 
 class EditCandidates(NamedTuple):
-    """All that is tried, and what is not."""
+    """All candidates, and the settings that were left out."""
 
     candidates: tuple[EditCandidate, ...]
     excluded: tuple[tuple[str, str], ...] = ()
-    """Settings that the paper's rules leave out, and by which rule."""
+    """Settings that the paper's rules leave out, with the rule."""
     dropped: tuple[DroppedItem, ...] = ()
     """Pairs of texts that the model cannot read."""
     notes: tuple[str, ...] = ()
 
     @property
     def edits(self) -> dict[str, EditSet]:
-        """By name, in an order that breaks ties."""
+        """Edits by name, in an order that breaks ties."""
         return {candidate.name: candidate.edits for candidate in self.candidates}
 
     def merge(self, other: EditCandidates) -> EditCandidates:
-        """Both together."""
+        """The candidates of both."""
         return EditCandidates(
             self.candidates + other.candidates,
             self.excluded + other.excluded,
@@ -105,7 +105,7 @@ class EditCandidates(NamedTuple):
 
 
 def excluded_by_paper_rule(config: ProjectionConfig) -> str:
-    """The rule of Dawkins et al. 2024, section 5, that leaves a setting out; empty: none does.
+    """Rule of Dawkins et al. 2024, section 5, that leaves a setting out; empty if there is none.
 
     >>> excluded_by_paper_rule(ProjectionConfig.from_name("last 0,1,1"))
     'two dimensions without weighting'
@@ -132,12 +132,12 @@ def excluded_by_paper_rule(config: ProjectionConfig) -> str:
 def projection_candidates(
     lm: LM, pairs: Sequence[ContrastPair], *, paper_rules: bool = True
 ) -> EditCandidates:
-    """The settings of the grid that fit the model, their subspaces fitted in one pass.
+    """Settings of the grid that fit the model, with subspaces fitted in one pass.
 
     Args:
-        lm: the model.
-        pairs: of texts that differ in the contrast; those it cannot read are dropped.
-        paper_rules: leave out what the paper's rules leave out.
+        lm: The model.
+        pairs: Pairs of texts that differ in the contrast; unreadable pairs are dropped.
+        paper_rules: Whether to leave out settings by the paper's rules.
     """
     readable_pairs, dropped = drop_unreadable_pairs(lm, pairs)
     if not readable_pairs:
@@ -177,15 +177,16 @@ def mask_candidates(
     sizes: Sequence[int] = SIZES,
     context: RunContext = RunContext(),
 ) -> EditCandidates:
-    """The first heads masked, ranked by what they add to the bias on the measure's items.
+    """Masks of the first heads, ranked by their contribution to the bias on the measure's items.
 
     Args:
-        lm: the model.
-        measure: of bias.
-        head_ranking: the gradient of the bias by every head's mask (of a step function, that of its
-            smooth surrogate), or exact ablation of one head after another.
-        sizes: how many of the first heads; sizes beyond those that add to the bias are left out.
-        context: store, threads, progress and cancellation.
+        lm: The model.
+        measure: Measure of bias.
+        head_ranking: The gradient of the bias by every head's mask (for a step function, that of
+            its smooth surrogate), or exact ablation of one head after another.
+        sizes: Numbers of heads; numbers larger than that of the heads that add to the bias are left
+            out.
+        context: Store, threads, progress and cancellation.
     """
     require_option("way to rank heads", head_ranking, get_args(HeadRanking))
     if not sizes or any(size < 1 for size in sizes):
@@ -241,7 +242,7 @@ def _heads(lm: LM) -> list[Site]:
 def _by_gradient(
     lm: LM, measure: Measure, context: RunContext
 ) -> tuple[dict[Site, float], tuple[str, ...]]:
-    """The derivative of the bias itself by every mask: what masking takes away, to first order."""
+    """Derivative of the bias by every mask: the effect of masking, to first order."""
     smooth = with_smooth_surrogate(measure)
     responses = smooth.read(lm, context=context)[0]
     shares = compute_gradient(
@@ -253,7 +254,7 @@ def _by_gradient(
 
 
 def _cotangents(measure: Measure, responses: Responses) -> torch.Tensor:
-    """Of the distance from parity, which is what an edit is to make smaller."""
+    """Derivative of the distance from parity, which an edit is to reduce."""
     metric = measure.primary_metric
     values = responses.values.clone().requires_grad_()
     item_values = metric.per_item_values(replace(responses, values=values))
@@ -266,7 +267,7 @@ def _cotangents(measure: Measure, responses: Responses) -> torch.Tensor:
 def _by_ablation(
     lm: LM, measure: Measure, context: RunContext
 ) -> tuple[dict[Site, float], tuple[str, ...]]:
-    """What the bias loses without a head; heads without which it has no value are not ranked."""
+    """Decrease of the bias without each head; heads without a value are not ranked."""
     metric, aggregate = measure.primary_metric, bias_aggregate(measure.primary_metric)
     single_masks = {head_label(site): (mask_heads([site]),) for site in _heads(lm)}
     variant_responses = read_variant_responses(lm, measure, single_masks, context=context)

@@ -1,11 +1,11 @@
-"""Tune: an edit chosen on the user's own task, by its bounds on dev, and reported once on test.
+"""Choose an edit for the user's task by its bounds on dev, and report it once on test.
 
-Dawkins et al. 2024, section 6: intrinsic scores do not say which edit helps downstream, so that it
+Dawkins et al. 2024, section 6: intrinsic scores do not predict which edit helps downstream, so it
 must be chosen on "a task-specific development set". Candidates are projections and masks of heads
-(candidates.py). On dev a candidate is eligible if the lower bound of its gain, which holds
-for all candidates together, lies above 0, and the upper bound of its loss within the limit;
-the one with the largest lower bound is chosen. Only this candidate is measured on test,
-once. It is recommended only if both hold there again.
+(candidates.py). On dev a candidate is eligible if the lower bound of its gain, which holds for all
+candidates together, is above 0, and the upper bound of its loss is within the limit. The eligible
+candidate with the largest lower bound is chosen. Only this candidate is measured on test, once. It
+is recommended only if both conditions hold there again.
 """
 
 from __future__ import annotations
@@ -18,6 +18,11 @@ from levelhead.core.results import Provenance
 from levelhead.core.run_context import Inference, RunContext
 from levelhead.data.counterfactuals.contrast_pairs import contrast_pairs, contrast_pairs_digest
 from levelhead.data.counterfactuals.held_out import fitted_words
+from levelhead.mitigate.selection.candidate_evaluation import (
+    CandidateEvaluator,
+    DroppedBySource,
+    UtilityLimit,
+)
 from levelhead.mitigate.selection.candidates import (
     CandidateGrid,
     mask_candidates,
@@ -29,7 +34,6 @@ from levelhead.mitigate.selection.selection_report import (
     best_candidate,
     explain_choice,
 )
-from levelhead.mitigate.selection.trial import DroppedBySource, Selector, UtilityLimit
 from levelhead.mitigate.selection.user_task import (
     BiasUtilityTask,
     TaskFiles,
@@ -50,7 +54,7 @@ EQUATION = "Dawkins et al. 2024, section 6"
 
 
 class EditSelection(NamedTuple):
-    """What was found, and the edit itself; no edits where none is recommended."""
+    """Report of the choice, and the edits; no edits if none is recommended."""
 
     report: SelectionReport
     edits: EditSet
@@ -70,17 +74,17 @@ def select_edit(
     """Choose an edit on the rows of one file and report it on those of another.
 
     Args:
-        lm: the model, such as your classifier.
-        files: the files on which the edit is chosen and reported; on pairs of words of their
-            lexicon subspaces are fitted, too.
-        limit: how much of the utility an edit may cost.
-        grid: edits that are tried.
-        n_pairs: how many of the lexicon's pairs of texts, all by default; fewer leave words by
-            which `concept_removal` can test the edit.
-        pair_source: subspaces are fitted on the lexicon's pairs of words in neutral frames, or on
-            the texts of dev and their swaps ("dev").
-        inference: seed, resamples and level.
-        context: store, threads, progress and cancellation.
+        lm: The model, such as a classifier of the user.
+        files: Files on which the edit is chosen and reported. Subspaces are fitted on pairs of
+            words of their lexicon.
+        limit: Limit of the utility loss.
+        grid: Candidate edits.
+        n_pairs: Number of the lexicon's pairs of texts, all by default; fewer pairs leave words for
+            a test of the edit by `concept_removal`.
+        pair_source: Whether subspaces are fitted on the lexicon's pairs of words in neutral frames,
+            or on the texts of dev and their swaps ("dev").
+        inference: Seed, resamples and level.
+        context: Store, threads, progress and cancellation.
     """
     require_option("kind of pairs", pair_source, get_args(PairSource))
     task = load_user_task(files)
@@ -110,16 +114,16 @@ def select_edit_for_task(
     inference: Inference = Inference(),
     context: RunContext = RunContext(),
 ) -> EditSelection:
-    """The same of any measures: of bias and of a utility cost, each on dev and on test.
+    """Choose an edit by any measures of bias and of utility, each on dev and on test.
 
     Args:
-        lm: the model.
-        task: the measures.
-        pairs: of texts that differ in the contrast, which subspaces are fitted on.
-        limit: how much of the utility an edit may cost.
-        grid: edits that are tried.
-        inference: seed, resamples and level.
-        context: store, threads, progress and cancellation.
+        lm: The model.
+        task: The measures.
+        pairs: Pairs of texts that differ in the contrast, to fit subspaces on.
+        limit: Limit of the utility loss.
+        grid: Candidate edits.
+        inference: Seed, resamples and level.
+        context: Store, threads, progress and cancellation.
     """
     if inference.level < MIN_LEVEL:
         raise LevelheadError(
@@ -138,28 +142,28 @@ def select_edit_for_task(
             lm, task.bias, head_ranking=grid.head_ranking, sizes=grid.sizes, context=context
         )
     )
-    selector = Selector(inference, limit)
-    bias = selector.read_candidates(lm, task.bias, candidates.edits, context)
-    utility = selector.read_candidates(lm, task.utility, candidates.edits, context)
-    rows, dropped = selector.evaluate_on_dev(candidates, bias, utility)
-    allowed_loss = selector.allowed_loss(utility.responses)
+    evaluator = CandidateEvaluator(inference, limit)
+    bias = evaluator.read_candidates(lm, task.bias, candidates.edits, context)
+    utility = evaluator.read_candidates(lm, task.utility, candidates.edits, context)
+    rows, dropped = evaluator.evaluate_on_dev(candidates, bias, utility)
+    allowed_loss = evaluator.allowed_loss(utility.responses)
     name = best_candidate(rows)
     on_test: HeldOutResult | None = None
     dropped_on_test: DroppedBySource = ()
     if name is not None:
         # Test evaluates a single candidate: seeing several there would be a second choice.
         chosen_edits = {name: candidates.edits[name]}
-        bias_test = selector.read_candidates(lm, task.bias_test, chosen_edits, context)
-        utility_test = selector.read_candidates(lm, task.utility_test, chosen_edits, context)
-        on_test, dropped_on_test = selector.evaluate_on_test(name, bias_test, utility_test)
+        bias_test = evaluator.read_candidates(lm, task.bias_test, chosen_edits, context)
+        utility_test = evaluator.read_candidates(lm, task.utility_test, chosen_edits, context)
+        on_test, dropped_on_test = evaluator.evaluate_on_test(name, bias_test, utility_test)
     is_confirmed = on_test is not None and on_test.is_gain_confirmed and on_test.is_utility_kept
     report = SelectionReport(
         bias_measure=task.bias.name,
         utility_measure=task.utility.name,
         min_utility_kept=limit.share,
         max_utility_loss=allowed_loss,
-        base=selector.estimate_base(bias.responses),
-        base_utility=selector.estimate_base(utility.responses),
+        base=evaluator.estimate_base(bias.responses),
+        base_utility=evaluator.estimate_base(utility.responses),
         chosen=name,
         is_recommended=is_confirmed,
         reason=explain_choice(rows, name, on_test),
@@ -179,10 +183,10 @@ def select_edit_for_task(
 
 
 def forbid_dev_test_overlap(lm: LM, task: BiasUtilityTask) -> tuple[str, ...]:
-    """Refuse items of test that are in dev; tell of units that are in both.
+    """Raise an error for items of test that are in dev; return notes on units that are in both.
 
-    Items are the same if their queries are, whatever their names and whichever of two twins
-    comes first.
+    Items are the same if their queries are, whatever their names and whichever of two twins is
+    first.
     """
     notes = []
     for dev, test in ((task.bias, task.bias_test), (task.utility, task.utility_test)):
@@ -222,7 +226,7 @@ def _provenance(
     inference: Inference,
     settings: dict[str, object],
 ) -> Provenance:
-    """Everything the choice depends on."""
+    """Provenance: all settings that the choice depends on."""
     parts = dict(zip(task._fields, task, strict=True))
     data = {
         f"{part}: {name}": digest

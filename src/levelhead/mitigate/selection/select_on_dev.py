@@ -1,10 +1,11 @@
-"""Choose among many settings, honestly: on dev; reported once, on items it was not chosen on.
+"""Choose among many settings on dev, and report the choice once, on other items.
 
-The best of 74 settings looks good on the items it was chosen on even if none does anything: the
-choice uses the noise. So three numbers stand side by side: the gain on dev as it looks; what the
-best of as many gains on dev items that the choice did not see (in every resample the best by the
-items sampled, tested on those left out; Efron and Tibshirani 1997, "Improvements on
-cross-validation", leave-one-out bootstrap); and the gain of the one chosen on test.
+The best of 74 settings looks good on the items it was chosen on even if none has an effect, because
+the choice uses the noise. So three numbers are reported together. The first is the gain on dev. The
+second is the gain of the best setting on dev items that the choice did not use: in every resample,
+the best setting by the sampled items is tested on the items outside the resample (Efron and
+Tibshirani 1997, "Improvements on cross-validation", leave-one-out bootstrap). The third is the gain
+of the chosen setting on test.
 """
 
 from __future__ import annotations
@@ -49,45 +50,47 @@ if TYPE_CHECKING:
 
 
 class DevSelection(Record):
-    """A setting chosen on dev, and what it does elsewhere."""
+    """A setting chosen on dev, with its effect on other items."""
 
     objective: Objective = "parity"
-    """What a gain is: nearer to parity, or a smaller value."""
+    """Definition of the gain: nearer to parity, or a smaller value."""
     chosen: str | None
-    """The largest gain on dev among those within the utility cost; None: none of them gains."""
+    """Setting with the largest gain on dev within the limit of the utility cost; None if none
+    gains."""
     n_variants: Annotated[int, Field(ge=1)]
     n_considered: Annotated[int, Field(ge=0)]
-    """Within the utility cost."""
+    """Number of settings within the limit of the utility cost."""
     selection_frequency: Probability | None = None
-    """The share of resamples of dev in which the same setting is the best."""
+    """Share of resamples of dev in which the same setting is the best."""
     on_dev: Estimate | None = None
-    """Its gain on the items it was chosen on: too good."""
+    """Gain on the items it was chosen on, which is too large."""
     out_of_bag_gain: Estimate | None = None
-    """What the best of as many settings gains on items that it was not chosen on, from dev."""
+    """Gain of the best of as many settings on dev items that it was not chosen on."""
     optimism: float | None = None
-    """By how much the gain on dev is larger than that."""
+    """Difference of the gain on dev and that gain."""
     base: Estimate | None = None
-    """The model itself on test, from parity, tested two-sided; None of measures without another
-    side. Without an effect of its own no gain is mitigation."""
+    """Signed distance of the model from parity on test, tested two-sided; None for measures
+    without another side. If it shows no effect, no gain is mitigation."""
     on_test: Estimate | None = None
-    """Its gain on test: the number to report."""
+    """Gain on test: the number to report."""
     change: Estimate | None = None
-    """Edited less base of the value itself, on test; None if it does not change."""
+    """Value of the edited model less that of the base on test; None if it does not change."""
     cost: Estimate | None = None
-    """By how much the utility cost rises; above 0 is worse."""
+    """Increase of the utility cost; above 0 is worse."""
     rank_agreement: tuple[RankAgreement, ...] = ()
-    """Of all settings on dev and test, where test holds them all."""
+    """Rank agreement of all settings on dev and test, if test has all of them."""
     pareto_front: ParetoFront | None = None
     """Gain on dev against utility cost."""
     variants_without_cost: tuple[str, ...] = ()
-    """Settings that act behind all that the price reads: not on the front, nor within a limit."""
+    """Settings that act after all layers that the utility measure reads. They are not on the front,
+    and not within a limit."""
     dropped_dev: tuple[DroppedItem, ...] = ()
     dropped_test: tuple[DroppedItem, ...] = ()
     notes: tuple[str, ...] = ()
     measured_by: MeasureKey | None = None
-    """What it is measured by."""
+    """Key of the measure with this type of model."""
     provenance: tuple[Provenance, ...] = ()
-    """Of the measurements on dev, on test, and of the utility costs."""
+    """Provenance of the measurements on dev, on test, and of the utility costs."""
 
 
 def select_on_dev(
@@ -101,18 +104,19 @@ def select_on_dev(
     inference: Inference = Inference(),
     n_resamples: int | None = None,
 ) -> DevSelection:
-    """Choose on dev, report on test. No model is run.
+    """Choose on dev and report on test, without running a model.
 
     Args:
-        dev: a measure of bias, of all settings.
-        test: the same measure on other items, of the setting that `best_variant` names or of all.
-        utility: what settings cost.
-        utility_test: the same on other items; by default the cost is reported on
-            those it was chosen on.
-        max_utility_loss: largest allowed increase of the utility cost; by default any.
-        worse: which way the utility cost is worse, where its name does not say.
-        inference: seed and level.
-        n_resamples: of the units; by default those of `inference`, at most 999.
+        dev: Responses to a measure of bias, of all settings.
+        test: Responses to the same measure on other items, of the setting that `best_variant`
+            returns or of all settings.
+        utility: Responses to the utility measure.
+        utility_test: The same on other items; by default the cost is reported on the items of the
+            choice.
+        max_utility_loss: Maximum increase of the utility cost; by default unlimited.
+        worse: Direction of a worse utility, if the metric does not state it.
+        inference: Seed and level.
+        n_resamples: Number of resamples of the units; by default that of `inference`, at most 999.
     """
     names = variant_names(dev)
     notes = _forbid_dev_test_overlap(dev, test)
@@ -184,7 +188,7 @@ def _gain_cost_front(
     inference: Inference,
     n_resamples: int | None,
 ) -> ParetoFront | None:
-    """Gain against utility cost, of the settings that the utility cost sees."""
+    """Front of gain and utility cost, over the settings with a utility cost."""
     indices = [i for i, name in enumerate(dev.variants) if name not in utility.unaffected_variants]
     if not indices:
         return None
@@ -209,7 +213,7 @@ def _report_on_test(
     inference: Inference,
     n_resamples: int | None,
 ) -> _TestResult:
-    """The gain on test of the chosen setting, and how far all settings rank alike."""
+    """Gain of the chosen setting on test, and rank agreement of all settings."""
     if name not in test.variants:
         raise LevelheadError(
             f"test does not hold {name!r}, which dev chooses",
@@ -248,14 +252,16 @@ def _report_cost(
     inference: Inference,
     n_resamples: int | None,
 ) -> tuple[Estimate | None, tuple[str, ...]]:
-    """What the chosen setting costs, and of which items that is."""
+    """Utility cost of the chosen setting, with notes on its items."""
     cost_responses = utility_test or utility
     if cost_responses is None:
         return None, ("no utility was measured: what the edit costs is not known",)
     if name in cost_responses.unaffected_variants:
         return None, (f"{name} acts behind all that the price reads: what it costs is not known",)
     if name not in cost_responses.variants:
-        raise LevelheadError(f"the price of {name!r} was not read", hint="read it for the chosen")
+        raise LevelheadError(
+            f"the utility cost of {name!r} was not read", hint="read it for the chosen"
+        )
     cost_effects = resample_cost(cost_responses, [name], worse, inference, n_resamples).effects(
         sign=-1
     )
@@ -269,12 +275,12 @@ def _report_cost(
 def _out_of_bag_gain(
     resamples: PairedResamples, is_affordable: NDArray[np.bool_], index: int, unit: str
 ) -> tuple[Estimate, float]:
-    """The mean gain, on units left out, of the best by the sampled units; how often it is `index`.
+    """Mean gain, on the units outside each resample, of the best setting by the sampled units.
 
-    Its standard error is taken as the mean of those of the settings picked: as if they all moved
-    together, which is wide rather than narrow. On the units left out a distance from parity has
-    the side that the sampled units found (`PairedResamples.out_of_bag`), so that noise adds to
-    neither.
+    It also returns how often that setting is `index`. Its standard error is the mean of those of
+    the best settings, as if they were fully correlated, which is conservative. On the units outside
+    a resample, a distance from parity has the side of the sampled units
+    (`PairedResamples.out_of_bag`), so that noise adds to neither.
     """
     effects = resamples.effects()
     # The base, last, gains nothing: it is picked where nothing gains, as by the whole choice.
@@ -308,7 +314,7 @@ def _out_of_bag_gain(
 
 
 def _forbid_dev_test_overlap(dev: VariantResponses, test: VariantResponses) -> tuple[str, ...]:
-    """Refuse to report on items that the choice has seen; tell of units that it has."""
+    """Raise an error for test items that are in dev; return notes on common units."""
     if (dev.measure.name, dev.objective) != (test.measure.name, test.objective):
         raise LevelheadError(
             f"chosen by {dev.measure.name} and reported by {test.measure.name}",

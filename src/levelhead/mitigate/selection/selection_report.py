@@ -1,4 +1,4 @@
-"""The report of a selection: which edit, why this one, what else was tried, what is not shown."""
+"""The report of a selection: the chosen edit, the reason, the other candidates, and the limits."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 from pydantic import Field
 
 from levelhead.core.calibration import MeasureKey
+from levelhead.core.notebook import NotebookResult
 from levelhead.core.results import DroppedItem, Estimate, Provenance, Record
 from levelhead.mitigate.selection.candidates import Kind
 
@@ -20,7 +21,7 @@ NOT_SHOWN_BY_SELECTION = (
     "that it keeps anything but the utility that was measured",
     "that it is more than a calmer classifier, whose decisions flip less whatever words change",
 )
-"""What no tuning shows; reported with every edit."""
+"""Limits of any selection; reported with every edit."""
 
 
 class CandidateResult(Record):
@@ -30,67 +31,92 @@ class CandidateResult(Record):
     kind: Kind
     description: str
     gain: Estimate | None = None
-    """By how much the bias comes nearer to parity; None: nothing changes, or nothing was read."""
+    """Decrease of the distance from parity; None if nothing changes, or nothing was read."""
     lower_bound: float | None = None
-    """The lower bound of the gain that holds for all candidates together."""
+    """Lower bound of the gain that holds for all candidates together."""
     loss: Estimate | None = None
-    """By how much the utility cost is worse; above 0 is worse. None: not one answer changes."""
+    """Increase of the utility cost; above 0 is worse. None if no answer changes."""
     exclusion_reason: str = ""
-    """Why it may not be chosen; empty: it may."""
+    """Reason why it may not be chosen; empty if it may be."""
 
 
 class HeldOutResult(Record):
-    """The chosen candidate on items that the choice has not seen."""
+    """The chosen candidate on items that the choice has not used."""
 
     gain: Estimate | None
-    """None: nothing changes."""
+    """Gain; None if nothing changes."""
     loss: Estimate | None
     max_utility_loss: float
-    """The largest permitted loss, of the utility cost of these items."""
+    """Maximum permitted loss of the utility on these items."""
     is_gain_confirmed: bool
-    """The interval of the gain lies above 0."""
+    """Whether the interval of the gain lies above 0."""
     is_utility_kept: bool
-    """The upper end of the loss lies within the limit."""
+    """Whether the upper end of the loss is within the limit."""
 
 
-class SelectionReport(Record):
-    """Which edit was chosen, why, and what else was tried."""
+class SelectionReport(NotebookResult, Record):
+    """The chosen edit, the reason, and the other candidates."""
 
     bias_measure: str
     utility_measure: str
     min_utility_kept: Annotated[float, Field(gt=0, le=1)] | None
-    """The share of the base's utility that must be kept; None: `max_utility_loss` was given."""
+    """Share of the base's utility that must be kept; None if `max_utility_loss` was given."""
     max_utility_loss: float
-    """The largest loss on dev, in the utility's unit."""
+    """Maximum loss on dev, in the utility's unit."""
     base: Estimate
-    """The measure of bias of the unedited model, on dev."""
+    """Measure of bias of the unedited model, on dev."""
     base_utility: Estimate
     chosen: str | None = None
     is_recommended: bool = False
-    """Chosen on dev, and confirmed on test."""
+    """Whether the edit was chosen on dev and confirmed on test."""
     reason: str
     candidates: tuple[CandidateResult, ...]
     on_test: HeldOutResult | None = None
     excluded: tuple[tuple[str, str], ...] = ()
-    """Settings that were not tried, and by which rule of the paper."""
+    """Settings that were left out, with the rule of the paper."""
     dropped: tuple[tuple[str, tuple[DroppedItem, ...]], ...] = ()
-    """Items that could not be used, with reasons: of dev, test, their utilities, pairs of texts."""
+    """Items that could not be used, with reasons: of dev, test, their utilities and pairs of
+    texts."""
     fitted_words: tuple[str, ...] = ()
-    """Words that projections were fitted on: with these nobody should test them."""
+    """Words that projections were fitted on, which must not be used to test them."""
     not_shown: tuple[str, ...] = NOT_SHOWN_BY_SELECTION
     notes: tuple[str, ...] = ()
     provenance: Provenance
     measured_by: MeasureKey | None = None
-    """The gain."""
+    """Key of the measure of bias with this type of model."""
+
+    @property
+    def title(self) -> str:
+        """Which candidate was chosen, or why none was."""
+        return self.reason
+
+    def to_rows(self) -> list[dict[str, object]]:
+        """One row per candidate: gain and loss with intervals, and why it may not be chosen."""
+        return [
+            {
+                "name": candidate.name,
+                "kind": candidate.kind,
+                "gain": candidate.gain and candidate.gain.value,
+                "low": candidate.gain and candidate.gain.interval.low,
+                "high": candidate.gain and candidate.gain.interval.high,
+                "lower_bound": candidate.lower_bound,
+                "loss": candidate.loss and candidate.loss.value,
+                "loss_low": candidate.loss and candidate.loss.interval.low,
+                "loss_high": candidate.loss and candidate.loss.interval.high,
+                "chosen": candidate.name == self.chosen,
+                "excluded_because": candidate.exclusion_reason,
+            }
+            for candidate in self.candidates
+        ]
 
     @property
     def eligible(self) -> tuple[CandidateResult, ...]:
-        """The candidates that might have been chosen."""
+        """Candidates that may be chosen."""
         return tuple(candidate for candidate in self.candidates if not candidate.exclusion_reason)
 
 
 def best_candidate(rows: Sequence[CandidateResult]) -> str | None:
-    """The first of the largest lower bounds among those that may be chosen."""
+    """The first of the largest lower bounds among the candidates that may be chosen."""
     bounds = [
         (candidate.lower_bound, candidate.name)
         for candidate in rows
@@ -103,7 +129,7 @@ def best_candidate(rows: Sequence[CandidateResult]) -> str | None:
 def explain_choice(
     rows: Sequence[CandidateResult], name: str | None, on_test: HeldOutResult | None
 ) -> str:
-    """In words: why this one, or why none."""
+    """Explain in words why this candidate was chosen, or why none."""
     gaining = sum(
         candidate.lower_bound is not None and candidate.lower_bound > 0 for candidate in rows
     )

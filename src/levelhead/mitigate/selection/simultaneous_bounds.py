@@ -1,9 +1,9 @@
-"""Bounds that hold for all candidates at once, and what a candidate costs.
+"""Bounds that hold for all candidates at once, and the utility loss of a candidate.
 
-The best of many looks good by chance. Chosen by its lower bound, where the bounds of all candidates
-hold together, what is chosen gains something with the level's confidence even so: the quantile of
-the largest studentised error over all candidates (max-T; Romano and Wolf 2005) takes the place of
-Student's.
+The best of many candidates looks good by chance. A candidate chosen by its lower bound, if the
+bounds of all candidates hold together, nevertheless gains with the confidence of the level.
+Student's quantile is replaced by that of the largest studentised error over all candidates (max-T;
+Romano and Wolf 2005).
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ if TYPE_CHECKING:
 
     from levelhead.core.results import Estimate, Interval
     from levelhead.core.run_context import Inference
-    from levelhead.locate.effects import AblationEffects
     from levelhead.measures.metric import Aggregate, Worse
     from levelhead.mitigate.evaluation.variant_responses import VariantResponses
     from levelhead.stats.designs import Design, Resample
+    from levelhead.stats.paired_effects import PairedEffects
 
 
-def simultaneous_lower_bounds(effects: AblationEffects) -> NDArray[np.float64]:
-    """`[k]`: below which no gain lies, at the level, for all candidates together.
+def simultaneous_lower_bounds(effects: PairedEffects) -> NDArray[np.float64]:
+    """`[k]` lower bounds of gains, which hold for all candidates together at the level.
 
-    -inf for candidates that change nothing: they have no gain to bound.
+    -inf for candidates that change nothing, because they have no gain to bound.
     """
     errors = effects.standard_errors
     affected = np.flatnonzero(errors > 0)
@@ -56,10 +56,10 @@ def simultaneous_lower_bounds(effects: AblationEffects) -> NDArray[np.float64]:
 
 
 def drop_unmeasurable(responses: VariantResponses) -> tuple[VariantResponses, dict[str, str]]:
-    """The settings that the primary metric has a value of, and why the others have none.
+    """Settings for which the primary metric has a value, and reasons for the others.
 
-    An edit that makes a classifier say the same of everything leaves nothing to be measured; it
-    must not stop the others.
+    An edit that makes a classifier give the same answer to everything has no value; it must not
+    stop the others.
     """
     metric, measurable, unmeasurable = responses.measure.primary_metric, {}, {}
     for name, variant_responses in responses.variants.items():
@@ -74,16 +74,16 @@ def drop_unmeasurable(responses: VariantResponses) -> tuple[VariantResponses, di
 def estimate_utility_loss(
     utility: VariantResponses, name: str, *, worse: Worse | None, inference: Inference
 ) -> Estimate | None:
-    """By how much a setting is worse than the base, paired; None: not one answer changes.
+    """Paired utility loss of a setting compared with the base; None if no answer changes.
 
-    Of shares (accuracy) by Bonett and Price's formula, which keeps its width where few answers
-    change or none; of other utility costs by resampling.
+    For shares (accuracy) it uses Bonett and Price's formula, which has a width even if few or no
+    answers change; for other utilities, resampling.
 
     Args:
-        utility: what the model and its settings said.
-        name: of the setting.
-        worse: which way is worse, where the utility's name does not say.
-        inference: seed, resamples and level.
+        utility: Responses of the model and its settings.
+        name: Name of the setting.
+        worse: Direction of a worse utility, if the metric does not state it.
+        inference: Seed, resamples and level.
     """
     metric = utility.measure.primary_metric
     aggregate = cost_aggregate(metric, worse)
@@ -120,7 +120,7 @@ def _second_minus_first(aggregate: Aggregate) -> Aggregate:
 
 
 def _interval_of_shares(aggregate: Aggregate) -> Callable[[torch.Tensor, Design, float], Interval]:
-    """Bonett and Price's interval in the price's unit, of what gets worse less what gets better."""
+    """Bonett and Price's interval of worse less better answers, in the unit of the utility."""
 
     def closed(values: torch.Tensor, design: Design, level: float) -> Interval:
         ones = torch.ones(len(values), dtype=values.dtype)

@@ -3,7 +3,7 @@
 counterfactual   columns text and label: a classifier's decisions on texts and their twins; the
                  utility is its accuracy on all rows (so does counterfactual_shift)
 fairness         columns id, premise, hypothesis, label: rows with ids such as nurse/0/man are
-                 the pairs about occupations, all neutral; the price is the accuracy on the rest
+                 the pairs about occupations, all neutral; the utility is the accuracy on the rest
 strength         the columns of the enhanced StereoSet (Dawkins et al. 2024): twin triples; the
                  utility is the accuracy of the next-sentence head on them, stereotypes and
                  anti-stereotypes following their contexts and unrelated sentences not
@@ -39,7 +39,7 @@ UtilityMeasureName = Literal["accuracy"]
 
 
 class BiasUtilityTask(NamedTuple):
-    """A measure of bias and a utility cost, each on dev and on test."""
+    """A measure of bias and a utility measure, each on dev and on test."""
 
     bias: Measure
     bias_test: Measure
@@ -50,37 +50,37 @@ class BiasUtilityTask(NamedTuple):
 @final
 @dataclass(frozen=True)
 class TaskFiles:
-    """Two files of the user's, and how they are measured."""
+    """Two files of the user, and the measures on them."""
 
     dev: str
-    """Rows on which an edit is chosen: a .csv, .tsv or .jsonl file."""
+    """Rows to choose an edit on: a .csv, .tsv or .jsonl file."""
     test: str
-    """Rows on which it is reported."""
+    """Rows to report it on."""
     bias_measure: BiasMeasureName = "counterfactual"
-    """What is to come nearer to parity."""
+    """The measure of bias to reduce."""
     utility_measure: UtilityMeasureName = "accuracy"
-    """The utility that it may cost."""
+    """The utility measure."""
     text: str = "text"
-    """The column of texts (counterfactual)."""
+    """Column of the texts (counterfactual)."""
     label: str = "label"
-    """The column of labels (counterfactual)."""
+    """Column of the labels (counterfactual)."""
     labels: Sequence[str] | None = None
-    """Names for the classes in the order of the model's columns, where the data name them so."""
+    """Names of the classes in the order of the model's columns, if the data use names."""
     lexicon: str | Lexicon = "gender-en"
-    """Whose words are exchanged, or say which group a sentence is about."""
+    """Lexicon of the exchanged words, or of the words that mark a group in a sentence."""
     groups: tuple[str, str] | None = None
-    """Which two of its groups."""
+    """Two groups of the lexicon."""
     control: bool = True
-    """Count flips beyond those of placebo twins; False: all flips, also those that any other word
-    would cause."""
+    """Whether to count flips beyond those of placebo twins; False: all flips, also those that
+    any other word would cause."""
 
     def __post_init__(self) -> None:
         require_option("gain", self.bias_measure, get_args(BiasMeasureName))
-        require_option("price", self.utility_measure, get_args(UtilityMeasureName))
+        require_option("utility measure", self.utility_measure, get_args(UtilityMeasureName))
 
 
 def load_user_task(files: TaskFiles) -> BiasUtilityTask:
-    """The measures of two files of the user's."""
+    """Make the measures on two files of the user."""
     # Two names of one file, such as a link, are refused as well.
     if Path(files.dev).resolve() == Path(files.test).resolve():
         raise LevelheadError(
@@ -117,13 +117,13 @@ def pairs_from_task(
     lexicon: str | Lexicon = "gender-en",
     groups: tuple[str, str] | None = None,
 ) -> PairSet:
-    """What a measure asks, each text with its swap: to fit subspaces on the task's own texts.
+    """The texts of a measure with their swaps, to fit subspaces on the texts of the task.
 
     Args:
-        lm: the measured model.
-        measure: on dev; its texts that name one of the groups are taken.
-        lexicon: whose words are swapped.
-        groups: which two; by default its first two.
+        lm: The model.
+        measure: The measure on dev; its texts that name a group are used.
+        lexicon: Lexicon of the swapped words.
+        groups: Two of its groups; by default the first two.
     """
     texts = dict.fromkeys(
         part
@@ -162,7 +162,7 @@ def _fairness(
         if not required_rows:
             raise NotMeasurableError(
                 f"{Path(path).name}: {problem}",
-                hint=f"{hint}: gain and price need rows of their own",
+                hint=f"{hint}: gain and utility need separate rows",
             )
     nli = Nli(tuple(occupation_rows), labels=labels, lexicon=lexicon, groups=groups)
     return nli, Accuracy(tuple(other_rows), labels=labels)

@@ -1,1 +1,1 @@
-"""Models trained further: counterfactual data augmentation, dropout."""
+"""Models with further training: counterfactual data augmentation and dropout."""

@@ -1,10 +1,10 @@
-"""Children of a model: trained further on swapped texts (CDA), or with more dropout.
+"""Models trained further from a base: on swapped texts (CDA), or with more dropout.
 
-Published mitigations by training, for comparison with edits (Yang et al. 2025, Appendix C). CDA:
-every text that names a group, and its twin with the groups' words exchanged, both shown (Zmigrod et
-al. 2019; two-sided, as Webster et al. 2020). Dropout: the same training on any text, with more
-dropout than the base had (Webster et al. 2020: 0.20 hidden, 0.15 attention for BERT). What a child
-lost in fluency is to be measured together with what it gained.
+These are published mitigations by training, for comparison with edits (Yang et al. 2025, Appendix
+C). CDA uses every text that names a group, and its twin with the groups' words exchanged (Zmigrod
+et al. 2019; two-sided, as Webster et al. 2020). Dropout is the same training on any text, with more
+dropout than in the base (Webster et al. 2020: 0.20 hidden, 0.15 attention for BERT). The loss of
+fluency is to be measured together with the gain.
 """
 
 from __future__ import annotations
@@ -45,34 +45,34 @@ Base = LM | str | os.PathLike[str]
 Corpus = str | os.PathLike[str] | Sequence[str]
 Progress = Callable[[int, int], None]
 _QUOTED = re.compile(r"^'[^']*'")
-"""The word that a reason names; reasons are counted without it."""
+"""The word in a reason; reasons are counted without it."""
 
 
 class TrainedVariant(Record):
-    """A model trained further: what it was shown, what was left out and why, and its hashes."""
+    """A trained model: its texts, the texts that were left out with reasons, and its hashes."""
 
     method: Literal["cda", "dropout"]
     base: str
     base_hash: Sha256
     model_hash: Sha256
-    """Of the child: weights, config, tokenizer and record."""
+    """SHA-256 of the trained model: weights, config, tokenizer and record."""
     weights: FrozenMapping
     """SHA-256 of every file of weights, by name."""
     corpus: FrozenMapping
     """SHA-256 of every source, by name."""
     sentences: Annotated[int, Field(ge=1)]
-    """In the corpus, each once."""
+    """Number of different texts in the corpus."""
     sentences_scanned: Annotated[int, Field(ge=1)]
-    """As many as were needed, drawn in seeded order."""
+    """Number of texts examined, in seeded order, until there were enough."""
     texts: Annotated[int, Field(ge=1)]
     twins: Annotated[int, Field(ge=0)]
-    """With CDA as many as texts, each shown right behind its own; else none."""
+    """With CDA as many as texts, each directly after its original; otherwise none."""
     left_out: FrozenMapping
-    """How many of those looked at were not used, by reason."""
+    """Numbers of the examined texts that were not used, by reason."""
     rows_seen: Annotated[int, Field(ge=1)]
-    """Rows in all steps; texts are shown again when there are fewer."""
+    """Rows in all steps; texts are repeated if there are fewer."""
     settings: FrozenMapping
-    """Settings of the continued pretraining, and what else was chosen."""
+    """Settings of the continued pretraining, and the other options."""
     versions: FrozenMapping
 
 
@@ -86,19 +86,19 @@ def cda(
     config: ContinuedPretrainingConfig | None = None,
     progress: Progress | None = None,
 ) -> TrainedVariant:
-    """Train a model further on texts that name a group and on counterfactuals, as many of each.
+    """Train a model further on texts that name a group and on as many counterfactuals.
 
-    A text whose swap cannot be decided is left out and counted; so is a pair of which one is too
-    long, or holds nothing the model could be trained to predict.
+    A text whose swap is undecided is left out and counted. So is a pair with a text that is too
+    long, or that has nothing the model could be trained to predict.
 
     Args:
-        base: a model without edits, or its name.
-        corpus: a data set's name, files, globs or URLs; several in a list.
-        folder: a new folder, or one in which the same training was begun.
-        lexicon: whose words are exchanged.
-        groups: which two of its groups; by default the first two.
-        config: how; with the base's own dropout unless it says another.
-        progress: is called with steps done and steps in all.
+        base: A model without edits, or its name.
+        corpus: A data set's name, files, globs or URLs; several in a list.
+        folder: A new folder, or one with an interrupted run of the same training.
+        lexicon: Lexicon of the exchanged words.
+        groups: Two of its groups; by default the first two.
+        config: Settings of the training; by default with the dropout of the base.
+        progress: Callback for the number of finished steps and the total.
     """
     config, words = config or ContinuedPretrainingConfig(), read_lexicon(lexicon)
     first, second = words.resolve_group_pair(groups)
@@ -131,16 +131,16 @@ def dropout(
     config: ContinuedPretrainingConfig | None = None,
     progress: Progress | None = None,
 ) -> TrainedVariant:
-    """Train a model further with more dropout; in use the child has the base's own again.
+    """Train a model further with more dropout; afterwards the model has the dropout of the base.
 
     Args:
-        base: a model without edits, or its name.
-        corpus: a data set's name, files, globs or URLs; several in a list.
-        folder: a new folder, or one in which the same training was begun.
-        hidden: the share of hidden states that is dropped.
-        attention: the share of attention that is dropped.
-        config: how else.
-        progress: is called with steps done and steps in all.
+        base: A model without edits, or its name.
+        corpus: A data set's name, files, globs or URLs; several in a list.
+        folder: A new folder, or one with an interrupted run of the same training.
+        hidden: Dropout of hidden states.
+        attention: Dropout of attention.
+        config: Other settings of the training.
+        progress: Callback for the number of finished steps and the total.
     """
     # Dropout rates of the training only; the child's config keeps those of the base.
     dropout_config = replace(config or ContinuedPretrainingConfig(), dropout=(hidden, attention))
@@ -159,7 +159,7 @@ def _load_base(base: Base) -> LM:
 def _usable(
     lm: LM, texts: tuple[str, ...], config: ContinuedPretrainingConfig
 ) -> tuple[str, ...] | str:
-    """The texts, if the model can learn from each; else why not."""
+    """The texts, if the model can learn from each; otherwise the reason why it cannot."""
     for text in texts:
         if isinstance(result := make_training_example(lm, text, max_tokens=config.max_tokens), str):
             return result
@@ -176,7 +176,7 @@ def _train_variant(
     settings: Mapping[str, object],
     progress: Progress | None,
 ) -> TrainedVariant:
-    """The child of a model, on the rows that texts of the corpus are accepted as."""
+    """Train a model on the rows of the accepted texts of the corpus."""
     corpus_texts, sources = _read_corpus(corpus)
     sample = _sample_rows(corpus_texts, to_rows, config)
     details = {"how": method, "corpus": sources, "settings": dict(settings)}
@@ -204,7 +204,7 @@ def _train_variant(
 
 class _SampledRows(NamedTuple):
     rows: list[str]
-    """What the model is shown, a text's rows side by side."""
+    """Training rows, those of a text next to each other."""
     texts: int
     sentences_scanned: int
     left_out: Counter[str]
@@ -242,7 +242,7 @@ def _sample_rows(
 
 
 def _read_corpus(corpus: Corpus) -> tuple[list[str], dict[str, str]]:
-    """Every sentence once, in the order of the sources; and the sources' hashes, by name."""
+    """Every sentence once, in the order of the sources; and the hashes of the sources, by name."""
     entries = [corpus] if isinstance(corpus, str | os.PathLike) else corpus
     # A dict drops repeated sentences but keeps their order, on which the seeded sample depends.
     texts: dict[str, None] = {}

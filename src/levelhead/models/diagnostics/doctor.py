@@ -212,7 +212,8 @@ def check_masking(model: ModelUnderTest) -> str:
     if ignored or not alive:
         raise CheckFailedError(
             f"masking {len(ignored) or 'any'} of {len(heads)} heads changes nothing: "
-            f"{', '.join(f'{layer}.{head}' for layer, head in ignored[:5])}",
+            f"{', '.join(f'{layer + 1}-{head + 1}' for layer, head in ignored[:5])} "
+            "(layer-head, counted from 1)",
             hint=_make_report_hint(),
         )
     empty = len(heads) - len(alive)
@@ -398,11 +399,11 @@ def check_untouched(model: ModelUnderTest) -> str:
 
 # `untouched` is the last: it covers all checks before it.
 CHECKS: dict[str, Callable[[ModelUnderTest], str]] = {
-    "own scores": check_scores,
+    "scores": check_scores,
     "masking": check_masking,
     "gradient": check_gradient,
     "attention": check_attention,
-    "baking": check_merging,
+    "merging": check_merging,
     "resuming": check_resuming,
     "batches": check_batches,
     "sites": check_sites,

@@ -16,10 +16,10 @@ from pydantic import Field
 from levelhead.core.calibration import MeasureKey
 from levelhead.core.errors import LevelheadError
 from levelhead.core.results import Estimate, Provenance, Record
-from levelhead.locate.effects import AblationEffects
 from levelhead.mitigate.controls.placebo_test import NO_EFFECT, has_no_effect
 from levelhead.mitigate.evaluation.gain import bias_aggregate
 from levelhead.mitigate.projection.config_grid import ALL_STEPS, EditPoint, ProjectionConfig
+from levelhead.stats.paired_effects import PairedEffects
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -264,7 +264,7 @@ def _by_edit_point(pairs: list[tuple[str, ConfigPair]]) -> list[tuple[str, list[
 
 def _mean_effects(
     resamples: PairedResamples, pair_lists: Sequence[Sequence[ConfigPair]]
-) -> AblationEffects:
+) -> PairedEffects:
     """The mean difference over each list, on all units and on resampled units."""
     columns = [np.array(pairs) for pairs in pair_lists]
 
@@ -275,7 +275,7 @@ def _mean_effects(
         ]
         return np.stack(differences, axis=-1)
 
-    return AblationEffects(
+    return PairedEffects(
         values=mean_differences(resamples.full),
         resamples=mean_differences(resamples.resamples),
         base=resamples.resamples[:, 0],

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from altair.typing import ChartType
 
     from levelhead.core.results import Estimate, Measurement
+    from levelhead.measures.compare import Comparison
 
 WIDTH, HEIGHT = 420, 34
 ABOUT = (
@@ -23,7 +24,11 @@ ABOUT = (
 
 
 def forest_chart(
-    rows: Sequence[tuple[str, Measurement | Estimate]], *, title: str, lines: Sequence[str] = ABOUT
+    rows: Sequence[tuple[str, Measurement | Estimate]],
+    *,
+    title: str,
+    lines: Sequence[str] = ABOUT,
+    share_axis: bool = False,
 ) -> ChartType:
     """Plot values with intervals, one below the other.
 
@@ -31,16 +36,45 @@ def forest_chart(
         rows: pairs of a name and a measurement or estimate.
         title: title of the chart.
         lines: lines of the subtitle.
+        share_axis: whether all rows have one axis, for values of one unit.
     """
+    spans = [_span(estimate) for _, estimate in rows]
+    if share_axis:
+        spans = [[value for span in spans for value in span]] * len(spans)
     chart = alt.vconcat(
-        *(_row(name, estimate) for name, estimate in rows), spacing=24, bounds="flush"
+        *(_row(name, estimate, span) for (name, estimate), span in zip(rows, spans, strict=True)),
+        spacing=24,
+        bounds="flush",
     )
     return apply_theme(chart, title, lines, width=WIDTH + 180.0)
 
 
-def _row(name: str, estimate: Measurement | Estimate) -> ChartType:
-    low, high, parity = estimate.interval.low, estimate.interval.high, estimate.parity
-    span = [low, high, *([] if parity is None else [parity])]
+def measurement_chart(measurement: Measurement) -> ChartType:
+    """Plot a measurement, and the other numbers that are reported with it in the same unit."""
+    extras = [extra for extra in measurement.extras if extra.unit == measurement.unit]
+    rows: list[tuple[str, Measurement | Estimate]] = [(measurement.measure, measurement)]
+    rows += [(extra.name, extra) for extra in extras]
+    return forest_chart(rows, title=measurement.measure, lines=ABOUT[:1], share_axis=True)
+
+
+def comparison_chart(comparison: Comparison) -> ChartType:
+    """Plot the values of both models, and their difference on the same items."""
+    rows: list[tuple[str, Measurement | Estimate]] = [
+        ("first model", comparison.first),
+        ("second model", comparison.second),
+        ("difference", comparison.difference),
+    ]
+    return forest_chart(rows, title=comparison.measure, lines=ABOUT[:1], share_axis=True)
+
+
+def _span(estimate: Measurement | Estimate) -> list[float]:
+    parity = estimate.parity
+    ends = [estimate.interval.low, estimate.interval.high]
+    return ends if parity is None else [*ends, parity]
+
+
+def _row(name: str, estimate: Measurement | Estimate, span: Sequence[float]) -> ChartType:
+    parity = estimate.parity
     # An interval of one point at parity has no width; the axis needs one.
     margin = (max(span) - min(span)) * 0.08 or 1.0
     scale = alt.Scale(domain=[min(span) - margin, max(span) + margin], nice=False)

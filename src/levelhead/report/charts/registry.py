@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from levelhead.core.errors import LevelheadError
+from levelhead.core.results import Measurement
 from levelhead.explain.attention.counterstereotype import CounterStereotypeResult
 from levelhead.explain.attention.example import AttentionExample
 from levelhead.explain.prompting.knowledge import KnowledgeResult
@@ -13,6 +14,7 @@ from levelhead.locate.describe import MapDescription
 from levelhead.locate.head_map import HeadMap
 from levelhead.locate.validation.random_heads import RandomHeadControl
 from levelhead.locate.validation.repeated_splits import SplitStability
+from levelhead.measures.compare import Comparison
 from levelhead.mitigate.controls.placebo_report import PlaceboReport
 from levelhead.mitigate.evaluation.pareto import ParetoFront
 from levelhead.mitigate.evaluation.sweep import SweepReport
@@ -34,6 +36,7 @@ from levelhead.report.charts.edits.placebo import placebo_chart
 from levelhead.report.charts.edits.probing import edit_selection_chart, probing_chart
 from levelhead.report.charts.edits.selection import selection_chart
 from levelhead.report.charts.edits.sweep import sweep_chart
+from levelhead.report.charts.forest import comparison_chart, measurement_chart
 from levelhead.report.charts.heads.head_controls import control_chart
 from levelhead.report.charts.heads.head_map import heat_map
 from levelhead.report.charts.heads.map_comparison import map_comparison_chart
@@ -55,6 +58,8 @@ if TYPE_CHECKING:
 __all__ = ["CHARTS", "chart", "save"]
 
 CHARTS: dict[type, Callable[..., ChartType]] = {
+    Measurement: measurement_chart,
+    Comparison: comparison_chart,
     HeadMap: heat_map,
     MapComparison: map_comparison_chart,
     RandomHeadControl: control_chart,

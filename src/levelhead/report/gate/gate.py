@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from levelhead.core.calibration import DAGGER_NOTE, failed_calibration_mark
 from levelhead.core.errors import LevelheadError, UnknownNameError
+from levelhead.core.notebook import NotebookResult
 from levelhead.core.results import Measurement, Record, StepFailure
 from levelhead.core.verdicts import NO_SKILL, REFUTED, UNCHECKED
 from levelhead.study.results_dir import AUDIT_FILE, load_results
@@ -43,12 +44,21 @@ class RuleResult(Record):
     purpose: str = ""
 
 
-class GateReport(Record):
+class GateReport(NotebookResult, Record):
     """The results of all rules of a policy."""
 
     verdict: GateVerdict
     results: tuple[RuleResult, ...]
     policy_sha256: str
+
+    @property
+    def title(self) -> str:
+        """The verdict of all rules together."""
+        return f"gate: {self.verdict}"
+
+    def to_rows(self) -> list[dict[str, object]]:
+        """One row per rule: its verdict and the explanation."""
+        return [result.model_dump() for result in self.results]
 
 
 class _RunMeasurements(NamedTuple):

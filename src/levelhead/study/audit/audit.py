@@ -94,6 +94,7 @@ def plan_core(
     budget: float | None,
     inference: Inference = Inference(),
     threads: int = 1,
+    record_items: bool = True,
 ) -> Audit:
     """Plan the core suite of a model, which depends on neither the budget nor the machine.
 
@@ -103,6 +104,7 @@ def plan_core(
         budget: seconds, stored for the additions; None: no limit.
         inference: seed, resamples and permutations.
         threads: number of threads of numpy and torch.
+        record_items: whether results contain the texts of the items.
     """
     suite = core_suite(kind_of(lm))
     measures: dict[str, str] = {}
@@ -132,6 +134,7 @@ def plan_core(
         "description": f"An audit of {_display_name(sources.model)}",
         **inference_keys(inference),
         "threads": threads,
+        "record_items": record_items,
         "models": {MODEL: sources.model}
         | ({OTHER: sources.against} if sources.against is not None else {}),
         "measures": measures,
@@ -156,7 +159,9 @@ def plan_core(
     config = StudyConfig.model_validate(tables)
     config.check()
     return Audit(
-        request_hash=compute_request_hash(lm, sources, inference, threads),
+        request_hash=compute_request_hash(
+            lm, sources, inference, threads, record_items=record_items
+        ),
         budget=budget,
         model_summary=_hide_paths(str(lm), lm, sources.model),
         study_config=config,
@@ -232,10 +237,20 @@ class NoBiasMeasureError(LevelheadError):
     """No bias measure of the core suite fits the model."""
 
 
-def compute_request_hash(lm: LM, sources: AuditSources, inference: Inference, threads: int) -> str:
+def compute_request_hash(
+    lm: LM,
+    sources: AuditSources,
+    inference: Inference,
+    threads: int,
+    *,
+    record_items: bool = True,
+) -> str:
     """Hash everything that the core suite's plan depends on: neither budget nor speed."""
     against = None if sources.against is None else sources.against.model_dump()
-    keys = {**inference_keys(inference), "threads": threads}
+    # An audit that records texts must not be resumed as one that does not. The default stays out of
+    # the hash, so that audits of earlier versions can be resumed.
+    choice = {} if record_items else {"record_items": False}
+    keys = {**inference_keys(inference), "threads": threads, **choice}
     return content_hash({"model": model_key(lm), "against": against, **keys})
 
 

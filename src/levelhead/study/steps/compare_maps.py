@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 from levelhead.core.calibration import failed_calibration_mark
 from levelhead.locate.compare_maps import MapComparison, compare_maps
-from levelhead.study.row import RowCells, estimate_cells
 from levelhead.study.session import StudySession, StudyStep
 from levelhead.study.steps.config import Names, Reference, StrictConfig, map_reference
 from levelhead.study.steps.head_maps import head_effects
 from levelhead.study.steps.kinds import StepDefinition
+from levelhead.study.table_row import RowCells, estimate_cells
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -53,13 +53,10 @@ def map_comparison_rows(result: MapComparison) -> Iterator[RowCells]:
             variant.head_map.measured_by
         )
         if variant.anti_bias_now_positive is not None:  # None: of models with other heads
-            boxed = {
-                "what": "anti-bias heads turned positive",
-                "value": variant.anti_bias_now_positive,
-            }
             yield {
                 "name": variant.name,
-                **boxed,
+                "what": "anti-bias heads turned positive",
+                "value": variant.anti_bias_now_positive,
                 "n": len(result.anti_bias_in_base),
                 "mark": failed,
             }

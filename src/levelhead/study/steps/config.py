@@ -127,6 +127,8 @@ class StudyConfigBase(StrictConfig):
     threads: Count = 1
     resamples: ResampleCount = 1999
     permutations: ResampleCount = 9999
+    record_items: bool = True
+    """Whether measurements contain the texts of their items; false for confidential texts."""
     models: dict[Key, ModelSource]
     measures: dict[Key, str]
     """Measures by name, as on the command line."""

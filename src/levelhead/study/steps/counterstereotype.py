@@ -13,11 +13,11 @@ from levelhead.explain.attention.example import AttentionExample, make_attention
 from levelhead.explain.attention.head_groups import HeadGroups
 from levelhead.explain.attention.pair_sources import counterstereotype_pairs, pairs_from_templates
 from levelhead.explain.attention.pairs import attribute_first, sample_pairs
-from levelhead.study.row import RowCells, estimate_cells, interval_cells, p_cells
 from levelhead.study.session import StudySession, StudyStep
 from levelhead.study.steps.config import Count, Reference, StrictConfig, as_tuple, map_reference
 from levelhead.study.steps.head_maps import HeadMapStep
 from levelhead.study.steps.kinds import StepDefinition
+from levelhead.study.table_row import RowCells, estimate_cells, interval_cells, p_cells
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -117,7 +117,7 @@ def counterstereotype_rows(result: CounterStereotypeResult) -> Iterator[RowCells
         for group in change.groups:
             for estimate in (group.original, group.counter, group.change):
                 yield estimate_cells(f"{group.group} heads", estimate)
-            cells = {
+            cells: RowCells = {
                 "value": group.paper_t_test.t,
                 "n": group.paper_t_test.n,
                 **p_cells(group.paper_t_test.p),

@@ -29,7 +29,7 @@ from levelhead.replication.dawkins2024.downstream import (
     Viability,
     compare_downstream,
 )
-from levelhead.study.row import RowCells, estimate_cells
+from levelhead.study.projection_sweep_rows import findings_rows
 from levelhead.study.session import StudyStep, measure_inputs
 from levelhead.study.steps.config import (
     Names,
@@ -39,14 +39,14 @@ from levelhead.study.steps.config import (
     measure_reference,
 )
 from levelhead.study.steps.kinds import StepDefinition
-from levelhead.study.steps.made_models import FinetuneStep
 from levelhead.study.steps.projection_sweep import (
     ProjectionSweepStep,
     predict_edit_points,
     sweep_configs,
     sweep_inputs,
 )
-from levelhead.study.sweep_table import findings_rows
+from levelhead.study.steps.trained_models import FinetuneStep
+from levelhead.study.table_row import RowCells, estimate_cells
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -316,12 +316,19 @@ def downstream_rows(result: DownstreamReport) -> Iterator[RowCells]:
         column.name: failed_calibration_mark(column.measured_by) for column in result.columns
     }
     for column in result.columns:
-        cells = {"what": column.name, "unit": column.unit, "mark": failed_marks[column.name]}
+        cells: RowCells = {
+            "what": column.name,
+            "unit": column.unit,
+            "mark": failed_marks[column.name],
+        }
         for name, value in {"base": column.base, **column.values_by_config}.items():
             yield {"name": name, "value": value, **cells}
     for best in result.best_configs:
         if best.value is not None:
-            cells = {"what": f"best by {best.measure}", "mark": failed_marks[best.measure]}
+            cells = {
+                "what": f"best by {best.measure}",
+                "mark": failed_marks[best.measure],
+            }
             label = f"{best.edit_point}: {best.config}"
             yield {"name": label, "value": best.value, "n": best.n_configs, **cells}
     what = f"least {result.utility_measure} of a viable setting, and how many are"

@@ -17,7 +17,6 @@ from levelhead.mitigate.evaluation.variant_responses import VariantResponses
 from levelhead.mitigate.heads.mask import mask_heads
 from levelhead.mitigate.heads.mask_top_heads import RANDOM_HEAD_SETS, select_heads
 from levelhead.replication.yang2025.glue_masking import GlueMaskingResult, compute_glue_masking
-from levelhead.study.row import RowCells, estimate_cells
 from levelhead.study.session import StudySession, StudyStep, measure_inputs
 from levelhead.study.steps.config import (
     Count,
@@ -31,7 +30,8 @@ from levelhead.study.steps.config import (
 )
 from levelhead.study.steps.head_maps import HeadMapStep
 from levelhead.study.steps.kinds import StepDefinition
-from levelhead.study.steps.made_models import ClassifierTraining, ensure_classifier
+from levelhead.study.steps.trained_models import ClassifierTraining, ensure_classifier
+from levelhead.study.table_row import RowCells, estimate_cells
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -179,7 +179,7 @@ def _read_masked(
 
 def glue_masking_rows(result: GlueMaskingResult) -> Iterator[RowCells]:
     """Yield the rows of a result for the study's table."""
-    cells = {"what": result.metric, "unit": result.unit}
+    cells: RowCells = {"what": result.metric, "unit": result.unit}
     yield {"name": f"{result.task}, full", "value": result.full, **cells}
     for setting in result.sets:
         name = f"{result.task}, {setting.name} {result.mask} training"

@@ -26,7 +26,6 @@ from levelhead.locate.validation.repeated_splits import (
 from levelhead.locate.validation.split import split_items
 from levelhead.measures.responses import model_key
 from levelhead.mitigate.heads.mask_top_heads import select_heads
-from levelhead.study.row import RowCells, estimate_cells, interval_cells, p_cells
 from levelhead.study.session import StudySession, StudyStep, measure_inputs
 from levelhead.study.steps.config import (
     Count,
@@ -38,16 +37,17 @@ from levelhead.study.steps.config import (
     measure_reference,
 )
 from levelhead.study.steps.kinds import StepDefinition
+from levelhead.study.table_row import RowCells, estimate_cells, interval_cells, p_cells
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from levelhead.locate.attribution.variants import AblationResponses
-    from levelhead.locate.effects import AblationEffects
     from levelhead.locate.validation.split import ItemSplit, SplitHalf
     from levelhead.measures.base import Measure
     from levelhead.measures.responses import Responses
     from levelhead.models.lm import LM
+    from levelhead.stats.paired_effects import PairedEffects
 
 
 Components = Annotated[tuple[Component, ...], BeforeValidator(as_tuple), Field(min_length=1)]
@@ -290,7 +290,7 @@ def ablated_heads(session: StudySession, name: str) -> tuple[AblationResponses, 
     return ablated, split.confirmation
 
 
-def head_effects(session: StudySession, name: str) -> AblationEffects:
+def head_effects(session: StudySession, name: str) -> PairedEffects:
     """A map's effects on the confirm half; all maps of a measure share the same resamples."""
     row, head_map = session.config.rows(HeadMapStep)[name], session.head_map(name)
     ablated, confirm = ablated_heads(session, name)
@@ -316,7 +316,7 @@ def head_map_rows(result: HeadMap) -> Iterator[RowCells]:
     for score in result.scores:
         yield {"name": score.label, "what": "score", "value": score.score}
         if score.effect is not None:
-            cells = {
+            cells: RowCells = {
                 "detectable": score.detectable,
                 **interval_cells(score.interval),
                 **p_cells(score.p),
@@ -330,7 +330,7 @@ def head_map_rows(result: HeadMap) -> Iterator[RowCells]:
 def description_rows(result: MapDescription) -> Iterator[RowCells]:
     """Yield the rows of a result for the study's table."""
     for statistic in (*result.statistics, *result.layer_sums):
-        cells = {
+        cells: RowCells = {
             "low": statistic.null_low,
             "high": statistic.null_high,
             "parity": statistic.null_median,
@@ -350,7 +350,11 @@ def control_rows(result: RandomHeadControl) -> Iterator[RowCells]:
     """Yield the rows of a result for the study's table."""
     name = f"{len(result.heads)} heads"
     yield estimate_cells(name, result.effect)
-    cells = {"value": result.random_median, "p": result.p.value, "n": len(result.random_effects)}
+    cells: RowCells = {
+        "value": result.random_median,
+        "p": result.p.value,
+        "n": len(result.random_effects),
+    }
     yield {"name": name, "what": "random heads, median", **cells}
     yield {
         "name": name,
@@ -370,7 +374,7 @@ def split_stability_rows(result: SplitStability) -> Iterator[RowCells]:
 
 
 def _spread_row(spread: SplitRange) -> RowCells:
-    cells = {
+    cells: RowCells = {
         "low": spread.low,
         "high": spread.high,
         "method": "range over splits",

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any, final
 
 if TYPE_CHECKING:
     from levelhead.core.results import Record
-    from levelhead.study.row import RowCells
     from levelhead.study.session import StudySession, StudyStep
     from levelhead.study.steps.config import StrictConfig
+    from levelhead.study.table_row import RowCells
 
 ToRows = Callable[[Any], Iterator["RowCells"]]
 
@@ -24,14 +24,14 @@ ToRows = Callable[[Any], Iterator["RowCells"]]
 @final
 @dataclass(frozen=True)
 class StepDefinition:
-    """A kind of step: its rows in a study file, its steps, and its rows in the table."""
+    """A kind of step: its rows in a study file, its steps, and its rows in `table.csv`."""
 
     config: type[StrictConfig]
     """Class of a row of its table in a study file, which lists the names that it uses."""
     steps: Callable[[StudySession], Iterator[StudyStep]]
     """Generator of all steps of this kind, each with the steps that it needs."""
-    rows: Mapping[type[Record], ToRows]
-    """Functions that make table rows, by class of result."""
+    table_rows: Mapping[type[Record], ToRows]
+    """Functions that make rows of `table.csv`, by class of result."""
 
 
 @final
@@ -39,13 +39,13 @@ class StepDefinition:
 class StepKind:
     """A row of STEP_KINDS."""
 
-    table: str
+    config_table: str
     """Name of its table in a study file."""
     definition_path: str
-    """Import path of its `StepDefinition`. Imported lazily: a gate that reads measurements needs no
-    torch."""
+    """`module:NAME` of its `StepDefinition`, below `levelhead.study.steps`. Imported lazily: a gate
+    that reads measurements needs no torch."""
     results: Mapping[str, str]
-    """Class of its results, by the first part of the step's name."""
+    """`module:Class` of its results, below `levelhead`, by the first part of the step's name."""
 
     @cached_property
     def definition(self) -> StepDefinition:
@@ -57,13 +57,13 @@ class StepKind:
 STEP_KINDS = (
     StepKind(
         "continued_pretraining",
-        "made_models:CONTINUED_PRETRAINING",
+        "trained_models:CONTINUED_PRETRAINING",
         {"child": "mitigate.training.cda_and_dropout:TrainedVariant"},
     ),
     StepKind(
         "classifiers",
-        "made_models:FINETUNING",
-        {"tuned": "study.steps.made_models:TrainedClassifier"},
+        "trained_models:FINETUNING",
+        {"tuned": "study.steps.trained_models:TrainedClassifier"},
     ),
     StepKind("measurements", "measurements:MEASUREMENTS", {"cell": "core.results:Measurement"}),
     StepKind("comparisons", "measurements:COMPARISONS", {"against": "measures.compare:Comparison"}),

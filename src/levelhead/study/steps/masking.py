@@ -11,7 +11,6 @@ from levelhead.core.calibration import failed_calibration_mark
 from levelhead.mitigate.heads.amplify import AmplifyReport, ScalingGrid, amplify
 from levelhead.mitigate.heads.mask_top_heads import MaskingReport, compare_masked_heads
 from levelhead.replication.yang2025.masking_curves import MaskingCurves, measure_masking_curves
-from levelhead.study.row import RowCells, estimate_cells
 from levelhead.study.session import StudySession, StudyStep, measure_inputs
 from levelhead.study.steps.config import (
     Count,
@@ -25,6 +24,7 @@ from levelhead.study.steps.config import (
 )
 from levelhead.study.steps.head_maps import HeadMapStep
 from levelhead.study.steps.kinds import StepDefinition
+from levelhead.study.table_row import RowCells, estimate_cells
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -192,7 +192,12 @@ def masking_curve_rows(result: MaskingCurves) -> Iterator[RowCells]:
     for curve in result.curves:
         failed = failed_calibration_mark(curve.measured_by)
         for point in curve.points:
-            cells = {"low": point.low, "high": point.high, "mark": failed, "over": "items"}
+            cells: RowCells = {
+                "low": point.low,
+                "high": point.high,
+                "mark": failed,
+                "over": "items",
+            }
             yield {"name": f"top {point.k}", "what": curve.name, "value": point.value, **cells}
             if point.change is not None:
                 yield estimate_cells(

@@ -10,8 +10,7 @@ from levelhead.core.results import Measurement
 from levelhead.measures.compare import Comparison
 from levelhead.measures.responses import model_key
 from levelhead.measures.run import run_measures
-from levelhead.measures.skills import skills
-from levelhead.study.row import RowCells, estimate_cells
+from levelhead.measures.skills import checks
 from levelhead.study.session import StudySession, StudyStep, measure_inputs
 from levelhead.study.steps.config import (
     Names,
@@ -21,6 +20,7 @@ from levelhead.study.steps.config import (
     measure_reference,
 )
 from levelhead.study.steps.kinds import StepDefinition
+from levelhead.study.table_row import RowCells, estimate_cells
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -80,8 +80,14 @@ def run_measure_step(session: StudySession, model: str, name: str) -> Measuremen
     lm, measure = session.model(model), session.measure(name)
     return session.load_or_compute(
         Measurement,
-        # The measurement contains the skill, so a new revision of skills computes it again.
-        {"measure": measure_inputs(measure), "model": model_key(lm), "skill": skills.REVISION},
+        # The measurement contains the skill, so a new revision of skills computes it again; it
+        # also contains the items or not.
+        {
+            "measure": measure_inputs(measure),
+            "model": model_key(lm),
+            "skill": checks.REVISION,
+            "items": session.context.record_items,
+        },
         lambda: measure(lm, inference=session.inference, context=session.context),
     )
 

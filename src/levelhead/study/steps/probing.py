@@ -10,18 +10,18 @@ from levelhead.core.errors import LevelheadError
 from levelhead.data.counterfactuals.held_out import held_out_pairs
 from levelhead.data.lexicons.published import resolve_lexicon
 from levelhead.measures.responses import model_key
-from levelhead.mitigate.evaluation.single_edit_gain import bias_reduction
+from levelhead.mitigate.evaluation.bias_reduction import estimate_bias_reduction
 from levelhead.mitigate.probing.concept_removal import (
     LEVEL,
-    BiasReduction,
+    BiasReductionEvidence,
     RemovalReport,
     concept_removal,
 )
 from levelhead.models.edits.files import read_fitted_words
-from levelhead.study.row import RowCells, estimate_cells
 from levelhead.study.session import StudySession, StudyStep, measure_inputs
 from levelhead.study.steps.config import Reference, StrictConfig, measure_reference
 from levelhead.study.steps.kinds import StepDefinition
+from levelhead.study.table_row import RowCells, estimate_cells
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -78,12 +78,12 @@ def run_probing_step(session: StudySession, row: ProbingStep) -> RemovalReport:
     }
 
     def make() -> RemovalReport:
-        reduction = BiasReduction()
+        reduction = BiasReductionEvidence()
         if measure is not None:
-            gain = bias_reduction(
+            gain = estimate_bias_reduction(
                 measure, lm, edits, inference=session.inference, context=session.context
             )
-            reduction = BiasReduction(gain, measure.measure_key(lm))
+            reduction = BiasReductionEvidence(gain, measure.measure_key(lm))
         pairs = held_out_pairs(row.lexicon, fitted_on=fitted_words).pairs
         return concept_removal(
             lm,

@@ -50,6 +50,14 @@ from levelhead.replication.dawkins2024.pair_budget import (
     SubspaceStabilityReport,
     compute_pair_budget,
 )
+from levelhead.study.projection_sweep_rows import (
+    findings_rows,
+    pair_budget_rows,
+    placebo_rows,
+    selection_rows,
+    stability_rows,
+    sweep_rows,
+)
 from levelhead.study.session import StudyStep, measure_inputs
 from levelhead.study.steps.config import (
     Count,
@@ -63,15 +71,7 @@ from levelhead.study.steps.config import (
     measure_reference,
 )
 from levelhead.study.steps.kinds import StepDefinition
-from levelhead.study.steps.made_models import FinetuneStep
-from levelhead.study.sweep_table import (
-    findings_rows,
-    pair_budget_rows,
-    placebo_rows,
-    selection_rows,
-    stability_rows,
-    sweep_rows,
-)
+from levelhead.study.steps.trained_models import FinetuneStep
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

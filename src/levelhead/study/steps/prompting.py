@@ -9,10 +9,10 @@ from levelhead.explain.prompting.knowledge import KnowledgeResult, knowledge
 from levelhead.measures.cloze.cloze import Cloze
 from levelhead.measures.cloze.formatting import Form, Separator
 from levelhead.measures.responses import model_key
-from levelhead.study.row import RowCells, estimate_cells
 from levelhead.study.session import StudySession, StudyStep, measure_inputs
 from levelhead.study.steps.config import Count, Reference, StrictConfig, any_model_reference
 from levelhead.study.steps.kinds import StepDefinition
+from levelhead.study.table_row import RowCells, estimate_cells
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from altair.typing import ChartType
 
     from levelhead.mitigate.evaluation.sweep import SweepReport, VariantRow
-    from levelhead.mitigate.projection.config_grid import ProjectionStep, SiteGroup
+    from levelhead.mitigate.projection.config_grid import ProjectionRule, SiteGroup
 
 WIDTH = 250
 """Width of the changes in one panel."""
@@ -113,7 +113,7 @@ def _setting(name: str) -> ProjectionConfig | None:
         return None
 
 
-def _first(setting: ProjectionConfig | None) -> ProjectionStep | None:
+def _first(setting: ProjectionConfig | None) -> ProjectionRule | None:
     """The first projection of a setting with several; rows are grouped by it."""
     if setting is None or len(_columns(setting)) < 2:
         return None

@@ -19,7 +19,7 @@ from levelhead.report.theme import (
     format_number,
     subtitle_lines,
 )
-from levelhead.study.row import interval_over
+from levelhead.study.table_row import interval_over
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -116,26 +116,6 @@ def masking_curve_chart(
     """
     return curves_chart(
         result.curves, measure=measure, notes=(*subtitle_lines(subject), *result.notes)
-    )
-
-
-def gain_and_cost_chart(
-    rows: Sequence[MaskingTradeOff], *, gain: str, cost: str, model: str, notes: Sequence[str] = ()
-) -> ChartType:
-    """Plot the bias reduction of each way of masking against its utility cost (Table 1).
-
-    Args:
-        rows: the ways of masking.
-        gain: axis title of the bias reduction.
-        cost: axis title of the utility cost.
-        model: name of the model.
-        notes: lines of the subtitle.
-    """
-    return apply_theme(
-        _trade_off_panel(rows, gain, cost),
-        f"Effect and utility cost of masking heads of {model}",
-        [LINES, *notes],
-        width=WIDTH + 150,
     )
 
 

@@ -2,10 +2,10 @@
 
 import pytest
 
-from levelhead.calibrate import matrix as module
+from levelhead.calibrate import verdict_matrix as module
 from levelhead.calibrate.controls import ControlResult
 from levelhead.calibrate.dose_response import MeasureResponse, ModelResponses
-from levelhead.calibrate.matrix import (
+from levelhead.calibrate.verdict_matrix import (
     build_verdict_matrix,
     get_directed_verdict,
     has_expected_verdict,

@@ -11,8 +11,12 @@ from simulated import INFERENCE, Plain, read
 from levelhead.measures.classification.controlled_difference import ControlledDifference
 from levelhead.measures.classification.counterfactual import Counterfactual
 from levelhead.mitigate.evaluation.variant_responses import VariantResponses
+from levelhead.mitigate.selection.candidate_evaluation import (
+    CandidateEvaluator,
+    CandidateResponses,
+    UtilityLimit,
+)
 from levelhead.mitigate.selection.candidates import EditCandidate, EditCandidates
-from levelhead.mitigate.selection.trial import CandidateResponses, Selector, UtilityLimit
 
 GAIN = Plain(parity=None)
 PRICE = Plain("snli", parity=None, role="utility", worse="lower")
@@ -41,21 +45,21 @@ def both(seed=0, n=300):
     )
 
 
-def trial(**options):
-    return Selector(INFERENCE, UtilityLimit(worse="lower", **options))
+def evaluator(**options):
+    return CandidateEvaluator(INFERENCE, UtilityLimit(worse="lower", **options))
 
 
 def test_every_candidate_has_its_row():
     gained, paid = both()
     tried = EditCandidates(tuple(EditCandidate(name, "mask", "a head", ()) for name in NAMES))
-    rows, dropped = trial().evaluate_on_dev(tried, gained, paid)
+    rows, dropped = evaluator().evaluate_on_dev(tried, gained, paid)
     subset = {row.name: row for row in rows}
     assert tuple(subset) == NAMES
     assert subset["good"].exclusion_reason == ""
     assert subset["good"].gain.value == pytest.approx(1, abs=0.05)
     assert 0 < subset["good"].lower_bound < subset["good"].gain.interval.low
     assert subset["good"].loss.value == 0
-    most = trial().allowed_loss(paid.responses)
+    most = evaluator().allowed_loss(paid.responses)
     assert most == pytest.approx(0.05 * float(paid.responses.base.values.mean()))
     high = subset["dear"].loss.interval.high
     assert subset["dear"].exclusion_reason == f"may cost {high:.4g}, and the limit is {most:.4g}"
@@ -75,10 +79,10 @@ def test_where_nothing_changes_no_gain_is_made_up():
         VariantResponses(GAIN, gained.responses.base, {"idle": gained.responses.base}), {}
     )
     tried = EditCandidates((EditCandidate("idle", "mask", "a head", ()),))
-    rows, _ = trial().evaluate_on_dev(tried, idle, paid)
+    rows, _ = evaluator().evaluate_on_dev(tried, idle, paid)
     assert rows[0].exclusion_reason == "changes nothing"
     none = EditCandidates((EditCandidate("broken", "mask", "a head", ()),))
-    rows, dropped = trial().evaluate_on_dev(
+    rows, dropped = evaluator().evaluate_on_dev(
         none, CandidateResponses(gained.responses, gained.unmeasurable), paid
     )
     assert rows[0].gain is None
@@ -87,26 +91,26 @@ def test_where_nothing_changes_no_gain_is_made_up():
 
 def test_on_test_what_cannot_be_read_confirms_nothing():
     gained, paid = both(1)
-    result, lost = trial().evaluate_on_test("good", gained, paid)
+    result, lost = evaluator().evaluate_on_test("good", gained, paid)
     assert result.is_gain_confirmed
     assert result.is_utility_kept
     assert result.gain.p.family == 1
     assert [what for what, _ in lost] == ["test", "price on test"]
-    dear, _ = trial().evaluate_on_test("dear", gained, paid)
+    dear, _ = evaluator().evaluate_on_test("dear", gained, paid)
     assert (dear.is_gain_confirmed, dear.is_utility_kept) == (True, False)
-    broken, _ = trial().evaluate_on_test("broken", gained, paid)
+    broken, _ = evaluator().evaluate_on_test("broken", gained, paid)
     assert (broken.gain, broken.is_gain_confirmed, broken.is_utility_kept) == (None, False, True)
-    idle, _ = trial().evaluate_on_test("idle", gained, paid)
+    idle, _ = evaluator().evaluate_on_test("idle", gained, paid)
     assert (idle.gain, idle.is_gain_confirmed) == (None, False)
-    gone, _ = trial().evaluate_on_test("behind", gained, paid)
+    gone, _ = evaluator().evaluate_on_test("behind", gained, paid)
     assert (gone.loss, gone.is_utility_kept) == (None, False)
 
 
 def test_what_may_be_paid_is_a_share_or_so_many_points():
     _, paid = both()
-    assert trial(max_utility_loss=0.1).allowed_loss(paid.responses) == 0.1
-    assert trial(max_utility_loss=0.0).allowed_loss(paid.responses) == 0
-    assert trial(min_utility_kept=1.0).allowed_loss(paid.responses) == 0
+    assert evaluator(max_utility_loss=0.1).allowed_loss(paid.responses) == 0.1
+    assert evaluator(max_utility_loss=0.0).allowed_loss(paid.responses) == 0
+    assert evaluator(min_utility_kept=1.0).allowed_loss(paid.responses) == 0
 
 
 def test_answers_that_are_no_numbers_are_told(monkeypatch):
@@ -114,9 +118,10 @@ def test_answers_that_are_no_numbers_are_told(monkeypatch):
     nothing = {"broken": read(torch.full((300,), math.nan))}
     broken = VariantResponses(GAIN, gained.responses.base, nothing, unaffected_variants=("behind",))
     monkeypatch.setattr(
-        "levelhead.mitigate.selection.trial.read_variant_responses", lambda *a, **k: broken
+        "levelhead.mitigate.selection.candidate_evaluation.read_variant_responses",
+        lambda *a, **k: broken,
     )
-    candidates = trial().read_candidates(None, GAIN, {}, {})
+    candidates = evaluator().read_candidates(None, GAIN, {}, {})
     assert dict(candidates.responses.variants) == {}
     assert candidates.unmeasurable == {
         "broken": "300 of 300 responses are not finite numbers",
@@ -145,10 +150,10 @@ def test_a_difference_that_shrinks_because_its_control_grows_is_no_gain(twin, pl
     gained = CandidateResponses(VariantResponses(RULER, base, {"one": edited}), {})
     paid = CandidateResponses(VariantResponses(PRICE, right, {"one": right}), {})
     tried = EditCandidates((EditCandidate("one", "mask", "a head", ()),))
-    (row,), _ = trial().evaluate_on_dev(tried, gained, paid)
+    (row,), _ = evaluator().evaluate_on_dev(tried, gained, paid)
     assert row.gain.interval.low > 0  # by the difference alone both look like gains
     assert (row.exclusion_reason == "") == gains
-    assert trial().evaluate_on_test("one", gained, paid)[0].is_gain_confirmed == gains
+    assert evaluator().evaluate_on_test("one", gained, paid)[0].is_gain_confirmed == gains
 
 
 def test_flips_with_the_group_that_stay_are_no_gain():
@@ -166,8 +171,8 @@ def test_flips_with_the_group_that_stay_are_no_gain():
     tried = EditCandidates(
         tuple(EditCandidate(name, "mask", "a head", ()) for name in ("one", "two"))
     )
-    rows, _ = trial().evaluate_on_dev(tried, gained, paid)
+    rows, _ = evaluator().evaluate_on_dev(tried, gained, paid)
     assert rows[0].gain.interval.low > 0
     assert rows[0].lower_bound is None
     assert rows[0].exclusion_reason == "no gain shown: what the bias is made of does not change"
-    assert not trial().evaluate_on_test("one", gained, paid)[0].is_gain_confirmed
+    assert not evaluator().evaluate_on_test("one", gained, paid)[0].is_gain_confirmed

@@ -3,7 +3,10 @@
 import pytest
 
 from levelhead.calibrate.dose_response import MeasureResponse, ModelResponses
-from levelhead.calibrate.response import compute_measure_calibrations, compute_skill_calibrations
+from levelhead.calibrate.measure_calibrations import (
+    compute_measure_calibrations,
+    compute_skill_calibrations,
+)
 from levelhead.core.results import Interval
 
 RHOS = (0.0, 0.25, 0.5, 0.75, 1.0)

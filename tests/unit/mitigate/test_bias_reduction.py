@@ -5,7 +5,7 @@ import torch
 from metric_cases import INFERENCE, made, model
 
 from levelhead.core.errors import LevelheadError, NotMeasurableError
-from levelhead.mitigate.evaluation.single_edit_gain import bias_reduction
+from levelhead.mitigate.evaluation.bias_reduction import estimate_bias_reduction
 from levelhead.models.edits.base import HeadScale, Projection
 from levelhead.models.sites import Site
 
@@ -13,7 +13,7 @@ from levelhead.models.sites import Site
 def test_the_gain_is_that_of_each_model_by_itself():
     lm, crows = model("crows_margin"), made("crows_margin")
     edit = HeadScale([Site("head_out", 0, 1)], 0)
-    result = bias_reduction(crows, lm, [edit], inference=INFERENCE)
+    result = estimate_bias_reduction(crows, lm, [edit], inference=INFERENCE)
     base, edited = crows(lm, inference=INFERENCE), crows(lm.edited(edit), inference=INFERENCE)
     gain = abs(base.value - base.parity) - abs(edited.value - edited.parity)
     assert result.value == pytest.approx(gain, abs=1e-5)
@@ -26,12 +26,12 @@ def test_what_cannot_change_the_measure_is_refused():
     first = torch.zeros(1, lm.layout.width)
     first[0, 0] = 1.0
     with pytest.raises(LevelheadError, match="the edit acts behind all that seat reads"):
-        bias_reduction(seat, lm, [Projection(Site("pooled"), first)], inference=INFERENCE)
+        estimate_bias_reduction(seat, lm, [Projection(Site("pooled"), first)], inference=INFERENCE)
     with pytest.raises(NotMeasurableError, match="no part changes the measure at all"):
-        bias_reduction(
+        estimate_bias_reduction(
             made("crows_margin"), lm, [HeadScale([Site("head_out", 0, 1)], 1)], inference=INFERENCE
         )
-    with pytest.raises(LevelheadError, match="is a price"):
-        bias_reduction(
+    with pytest.raises(LevelheadError, match="is a utility"):
+        estimate_bias_reduction(
             made("pppl"), lm, [HeadScale([Site("head_out", 0, 1)], 0)], inference=INFERENCE
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from levelhead.mitigate.controls.placebo_test import NO_EFFECT
-from levelhead.study.row import RowCells, estimate_cells, p_cells
+from levelhead.study.table_row import RowCells, estimate_cells, p_cells
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -43,7 +43,7 @@ def findings_rows(result: ClaimTests) -> Iterator[RowCells]:
         name = f"{claim.claim}, {claim.edit_point}"
         if claim.difference is not None:
             yield estimate_cells(name, claim.difference, f"difference of {result.measure}")
-        cells = {"value": claim.improved_pairs, "n": claim.n_pairs}
+        cells: RowCells = {"value": claim.improved_pairs, "n": claim.n_pairs}
         yield {"name": name, "what": f"settings with {result.better} {result.measure}", **cells}
 
 
@@ -62,7 +62,7 @@ def selection_rows(result: DevSelection) -> Iterator[RowCells]:
             if estimate is not None:
                 yield estimate_cells(f"top {agreement.share:.0%} on dev", estimate)
     for point in result.pareto_front.points if result.pareto_front else ():
-        cells = {
+        cells: RowCells = {
             "value": point.share,
             "n": result.pareto_front.n_resamples if result.pareto_front else None,
         }
@@ -77,7 +77,7 @@ def placebo_rows(result: PlaceboReport) -> Iterator[RowCells]:
         yield estimate_cells(result.variant, test.gain, f"{prefix}{test.gain.name}")
         if test.base is not None:
             yield estimate_cells("base", test.base, f"{prefix}{test.base.name}")
-        cells = {"n": len(test.placebo_gains), **p_cells(test.p)}
+        cells: RowCells = {"n": len(test.placebo_gains), **p_cells(test.p)}
         yield {
             "name": result.variant,
             "what": f"{prefix}placebos, 95%",
@@ -94,14 +94,22 @@ def placebo_rows(result: PlaceboReport) -> Iterator[RowCells]:
             # A 0 would mean "does not mitigate", which the test does not show.
             yield {"name": result.variant, "what": f"{prefix}{test.outcome}", "value": 1}
         for estimate in (test.significant_share, test.significant_gain_share):
-            over = {"over": f"{len(test.placebo_gains)} placebos"}
+            over: RowCells = {"over": f"{len(test.placebo_gains)} placebos"}
             yield estimate_cells("placebos", estimate, f"{prefix}{estimate.name}") | over
-    angles = {"what": "as many at right angles", "value": result.variance_match.effective_placebos}
-    yield {"name": "placebos", **angles, "mark": ""}
+    yield {
+        "name": "placebos",
+        "what": "as many at right angles",
+        "value": result.variance_match.effective_placebos,
+        "mark": "",
+    }
     if result.confidence_control is not None:
         control = result.confidence_control
-        warm = {"what": "temperature", "value": control.temperature}
-        yield {"name": result.variant, **warm, "mark": ""}
+        yield {
+            "name": result.variant,
+            "what": "temperature",
+            "value": control.temperature,
+            "mark": "",
+        }
         if control.gain is not None:
             yield estimate_cells(result.variant, control.gain) | p_cells(control.p)
         if control.gain_over_moment_matched is not None:

@@ -1,4 +1,4 @@
-"""Whether a measure fell: one edit's gain by one measure of bias, item by item."""
+"""Reduction of one measure of bias by one edit, paired by item."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 EDIT = "edit"
 
 
-def bias_reduction(
+def estimate_bias_reduction(
     measure: Measure,
     lm: LM,
     edits: Sequence[Edit],
@@ -28,14 +28,16 @@ def bias_reduction(
     inference: Inference = Inference(),
     context: RunContext = RunContext(),
 ) -> Estimate:
-    """By how much edits bring a measure nearer to its parity, with an interval over its units.
+    """Estimate by how much edits bring a measure nearer to its parity.
+
+    The interval is over the sampled units of the measure.
 
     Args:
-        measure: of bias.
-        lm: the unedited model.
-        edits: tested together.
-        inference: seed, resamples and level.
-        context: store, threads, progress and cancellation.
+        measure: Measure of bias.
+        lm: The unedited model.
+        edits: Edits, applied together.
+        inference: Seed, resamples and level.
+        context: Store, threads, progress and cancellation.
     """
     measure.check(lm)
     responses = read_variant_responses(lm, measure, {EDIT: tuple(edits)}, context=context)

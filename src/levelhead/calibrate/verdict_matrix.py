@@ -2,7 +2,8 @@
 
 Rows are the doses and confounders of `dose_response` and the controls of `controls`. A cell agrees
 where its models have the expected verdict. Every other cell is an exception, and must be explained
-in EXPLAINED or be of a measure that the calibration has refuted, which users read as inconclusive.
+in `explained_verdicts` or be of a measure that the calibration has refuted, which users read as
+inconclusive.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from levelhead.calibrate import controls, dose_response
 from levelhead.calibrate.controls import BIASED, UNBIASED, ControlResult, get_control
 from levelhead.calibrate.dose_response import ModelResponses
+from levelhead.calibrate.explained_verdicts import EXPLAINED, NO_DOSE
 from levelhead.calibrate.organisms.organism import describe_machine
 from levelhead.calibrate.suite import PREFERENCE
 from levelhead.calibrate.tables import EMPTY, TextTable
@@ -37,7 +39,6 @@ if TYPE_CHECKING:
     from levelhead.core.files import Url
     from levelhead.engine.executors.base import Executor
 
-NO_DOSE = "no dose"
 DOSE_ROWS: dict[tuple[str, float], tuple[str, dict[str, ExpectedVerdict]]] = {
     ("stereotype", 0.0): (NO_DOSE, UNBIASED),
     ("stereotype", 1.0): ("full dose", BIASED),
@@ -48,60 +49,6 @@ DOSE_ROWS: dict[tuple[str, float], tuple[str, dict[str, ExpectedVerdict]]] = {
     ("one group", 1.0): ("one of two groups", BIASED | {PREFERENCE: "any"}),
 }
 """Name and expected verdicts of a row, by (variant, dose) of `dose_response`."""
-MASKED_FAMILIES = ("bert", "roberta", "albert")
-# Written after the verdicts were seen, and none was tested by itself: the documentation says so.
-EXPLANATIONS: tuple[tuple[str, tuple[str, ...], tuple[str, ...], tuple[str, ...]], ...] = (
-    (
-        "these models do name one group more often in blanks, up to 9 times, though their text "
-        "names both equally often: a true finding, not a false alarm",
-        (NO_DOSE, "full dose", "reversed dose", "one side's targets more frequent"),
-        MASKED_FAMILIES,
-        (PREFERENCE,),
-    ),
-    (
-        "in these causal models embeddings of the two groups' words are not separated: the skill "
-        "is missing",
-        (NO_DOSE, "full dose"),
-        ("gpt2",),
-        ("seat",),
-    ),
-    (
-        "half of the items are about the group without a stereotype: half the effect",
-        ("one of two groups",),
-        ("bert",),
-        ("stereotype_score", "stereotype_margin"),
-    ),
-    (
-        "p .048 in one of the models, with parity in the interval: chance, over so many cells",
-        ("one side's targets more frequent",),
-        ("bert",),
-        ("strength",),
-    ),
-    (
-        "where one group is seldom named, its words are not separated: the skill is missing",
-        ("group default",),
-        ("bert",),
-        ("seat",),
-    ),
-    (
-        "eleven words per group: neither the skill nor the bias is shown in every model",
-        ("one of three groups",),
-        ("bert",),
-        tuple(
-            f"seat: {pair} group"
-            for pair in ("first and second", "first and third", "second and third")
-        ),
-    ),
-)
-"""Reasons for unexpected verdicts: (reason, organisms, families, measures)."""
-EXPLAINED: dict[tuple[str, str, str], str] = {
-    (organism, family, measure): reason
-    for reason, organisms, families, measures in EXPLANATIONS
-    for organism in organisms
-    for family in families
-    for measure in measures
-}
-"""Reason for an unexpected verdict, by (organism, family, measure)."""
 
 
 class VerdictCell(Record):

@@ -1,4 +1,4 @@
-"""Test candidates: on dev all of them together, on test only the chosen one."""
+"""Evaluation of candidates: all of them together on dev, only the chosen one on test."""
 
 from __future__ import annotations
 
@@ -37,25 +37,25 @@ if TYPE_CHECKING:
     from levelhead.models.lm import LM
 
 DroppedBySource = tuple[tuple[str, tuple["DroppedItem", ...]], ...]
-"""What was dropped, by what it was dropped from."""
+"""Dropped items, by the responses or data that they were dropped from."""
 
 
 @final
 @dataclass(frozen=True)
 class UtilityLimit:
-    """What of a model's utility an edit may cost."""
+    """Limit of the utility loss of an edit."""
 
     min_utility_kept: float = 0.95
-    """The share of the base's utility that must be kept."""
+    """Share of the base's utility that must be kept."""
     max_utility_loss: float | None = None
-    """The largest loss in the utility's unit (points of accuracy), instead of the share."""
+    """Maximum loss in the utility's unit (points of accuracy), instead of the share."""
     worse: Worse | None = None
-    """Which way the utility cost is worse, where its name does not say."""
+    """Direction of a worse utility, if the metric does not state it."""
 
     def __post_init__(self) -> None:
         if not 0 < self.min_utility_kept <= 1:
             raise LevelheadError(
-                f"{self.min_utility_kept} of the price is to be kept",
+                f"{self.min_utility_kept} of the utility is to be kept",
                 hint="give a share such as 0.95, at most 1",
             )
         if self.max_utility_loss is not None and self.max_utility_loss < 0:
@@ -65,7 +65,7 @@ class UtilityLimit:
 
     @property
     def share(self) -> float | None:
-        """The share that must be kept; None: a largest loss is given instead."""
+        """Share that must be kept; None if a maximum loss is given instead."""
         return self.min_utility_kept if self.max_utility_loss is None else None
 
 
@@ -76,8 +76,8 @@ class CandidateResponses(NamedTuple):
     unmeasurable: dict[str, str]
 
 
-class Selector(NamedTuple):
-    """Settings of inference, and the largest utility loss."""
+class CandidateEvaluator(NamedTuple):
+    """Evaluates candidates with one inference and one limit of the utility loss."""
 
     inference: Inference
     limit: UtilityLimit
@@ -85,7 +85,7 @@ class Selector(NamedTuple):
     def read_candidates(
         self, lm: LM, measure: Measure, edits: Mapping[str, EditSet], context: RunContext
     ) -> CandidateResponses:
-        """The model and the candidates, asked together."""
+        """Responses of the model and the candidates, read together."""
         responses = read_variant_responses(lm, measure, edits, context=context)
         measurable, unmeasurable = drop_unmeasurable(responses)
         reason = "acts behind all that is read"
@@ -94,7 +94,7 @@ class Selector(NamedTuple):
         )
 
     def estimate_base(self, responses: VariantResponses) -> Estimate:
-        """A measure of the unedited model."""
+        """Estimate a measure of the unedited model."""
         metric = responses.measure.primary_metric
         values = metric.per_item_values(responses.base)
         return estimate(
@@ -106,7 +106,7 @@ class Selector(NamedTuple):
         )
 
     def allowed_loss(self, utility: VariantResponses) -> float:
-        """The largest permitted loss, of the utility cost of these items."""
+        """Maximum permitted loss of the utility on these items."""
         if self.limit.max_utility_loss is not None:
             return self.limit.max_utility_loss
         # Of these items: a share of dev's accuracy would be another share of test's.
@@ -115,7 +115,7 @@ class Selector(NamedTuple):
     def evaluate_on_dev(
         self, candidates: EditCandidates, bias: CandidateResponses, utility: CandidateResponses
     ) -> tuple[tuple[CandidateResult, ...], DroppedBySource]:
-        """Every candidate's gain, bound and loss; and what was dropped."""
+        """Gain, lower bound and loss of every candidate; and the dropped items."""
         # A candidate without a cost cannot be chosen, and would only widen the joint bounds.
         names = [name for name in bias.responses.variants if name in utility.responses.variants]
         gains: dict[str, tuple[Estimate | None, float]] = {}
@@ -170,7 +170,7 @@ class Selector(NamedTuple):
     def evaluate_on_test(
         self, name: str, bias: CandidateResponses, utility: CandidateResponses
     ) -> tuple[HeldOutResult, DroppedBySource]:
-        """The chosen candidate, once."""
+        """Gain and loss of the chosen candidate on test."""
         gain = cost = None
         max_loss = self.allowed_loss(utility.responses)
         is_gain_confirmed = is_utility_kept = False
@@ -202,9 +202,9 @@ class Selector(NamedTuple):
     def _part_lower_bounds(
         self, responses: VariantResponses, names: Sequence[str]
     ) -> NDArray[np.float64]:
-        """`[k]` lower bounds of what a difference's first part falls by; inf without a part.
+        """`[k]` lower bounds of the decrease of a difference's first part; inf without a part.
 
-        A difference also shrinks where its second part grows: that is no gain.
+        A difference also decreases if its second part grows, which is no gain.
         """
         if not isinstance(responses.measure, ControlledDifference):
             return np.full(len(names), np.inf)
@@ -226,7 +226,7 @@ def _dropped(responses: VariantResponses) -> tuple[DroppedItem, ...]:
 def _exclusion_reason(
     gain: Estimate | None, low: float, cost: Estimate | None, max_loss: float
 ) -> str:
-    """Why a candidate may not be chosen."""
+    """The reason why a candidate may not be chosen."""
     reasons = []
     if gain is None:
         reasons.append("changes nothing")

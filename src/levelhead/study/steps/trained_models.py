@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from levelhead.models.edits.base import Edit
     from levelhead.models.lm import LM
-    from levelhead.study.row import RowCells
+    from levelhead.study.table_row import RowCells
 
 
 class ContinuedPretrainingStep(TrainedModelStep):

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import re
-from typing import Any
+from typing import TypedDict
 
 from levelhead.core.calibration import failed_calibration_mark
 from levelhead.core.results import Estimate, Interval, Measurement, PValue, Record
 from levelhead.mitigate.heads.mask_top_heads import RANDOM_HEAD_SETS
-
-RowCells = dict[str, Any]
-"""The cells of a row, by name; step and mark are added where they are missing."""
 
 
 class TableRow(Record):
@@ -42,6 +39,28 @@ class TableRow(Record):
     def is_over_items(self) -> bool:
         """Whether the interval is over items, as for measures; True without an interval."""
         return not self.over[:1].isdigit() and self.over not in REPETITION_UNITS.values()
+
+
+class RowCells(TypedDict, total=False):
+    """The cells of a row, by the fields of `TableRow`; missing steps and marks are added."""
+
+    step: str
+    name: str
+    what: str
+    value: float
+    low: float | None
+    high: float | None
+    level: float | None
+    method: str
+    over: str
+    parity: float | None
+    p: float | None
+    adjusted: float | None
+    detectable: float | None
+    n: int | None
+    dropped: int | None
+    unit: str
+    mark: str
 
 
 REPETITION_UNITS = {
@@ -76,7 +95,7 @@ def estimate_cells(
     """The cells of an estimate; by default with the mark of its result."""
     if mark is None and isinstance(estimate, Measurement):
         mark = failed_calibration_mark(estimate)
-    return {
+    cells: RowCells = {
         "name": name,
         "what": what or (estimate.measure if isinstance(estimate, Measurement) else estimate.name),
         "value": estimate.value,
@@ -85,23 +104,25 @@ def estimate_cells(
         "n": estimate.n,
         "dropped": len(estimate.dropped) if isinstance(estimate, Measurement) else None,
         "unit": estimate.unit,
-        **({} if mark is None else {"mark": mark}),
         **interval_cells(estimate.interval),
         **p_cells(estimate.p),
     }
+    if mark is not None:
+        cells["mark"] = mark
+    return cells
 
 
 def interval_cells(interval: Interval | None) -> RowCells:
     """The cells of an interval; empty for None."""
     if interval is None:
         return {}
-    cells = {
+    return {
         "low": interval.low,
         "high": interval.high,
         "level": interval.level,
         "method": interval.method,
+        "over": interval_over(interval),
     }
-    return cells | {"over": interval_over(interval)}
 
 
 def p_cells(p: PValue | None) -> RowCells:

@@ -1,0 +1,34 @@
+"""Names of the measures without their code: a wrong name fails before torch is imported."""
+
+from __future__ import annotations
+
+from levelhead.core.errors import UnknownNameError
+
+MEASURE_NAMES = (
+    *("accuracy", "cloze", "cloze_top", "continuation", "contrast", "counterfactual", "crows"),
+    *("distance", "group_preference", "lpbs", "nli", "nli_coal", "ppl", "pppl"),
+    *("pronoun_agreement", "seat", "snli", "stereoset", "strength", "task"),
+)
+"""The keys of `measures.registry.MEASURES`; a test compares them."""
+METRIC_NAMES = (
+    *("accuracy_likelihood", "cloze_probability", "cloze_relative", "counterfactual_shift"),
+    *("crows_margin", "fraction_neutral", "icat", "lms", "lms_margin", "net_neutral"),
+    *("nli_accuracy", "nli_coal_probability", "nli_fairness", "nli_gap", "nli_parity"),
+    *("nli_parity_majority", "pronoun_agreement_margin", "snli_likelihood", "stereotype_margin"),
+    *("stereotype_score", "task_likelihood", "threshold_neutral"),
+)
+"""Names of metrics that are no measures: the registry says which measure has them."""
+
+
+def check_measure_name(text: str) -> None:
+    """Refuse a measure whose name does not exist; its options are parsed by the registry.
+
+    Args:
+        text: a measure as on the command line.
+
+    Raises:
+        UnknownNameError: there is no measure or metric of this name.
+    """
+    name = text.partition(":")[0]
+    if name not in MEASURE_NAMES and name not in METRIC_NAMES:
+        raise UnknownNameError("measure", name, MEASURE_NAMES)
