@@ -1,7 +1,7 @@
 """Do the intervals cover and the tests keep their level? Simulated at the sizes of the real data.
 
     python benchmarks/intervals.py --quick                            # under a minute
-    python benchmarks/intervals.py --folder DIR --write docs/statistics.md
+    python benchmarks/intervals.py --folder DIR --write docs/development/statistics.md
 
 Every row draws data sets of known truth, makes the interval (or the p-value) the library makes, and
 counts. Blocks of data sets are units of the engine: a killed run goes on where it stopped. The last

@@ -1,9 +1,9 @@
-"""Grow the standard organisms and put the measures to them: docs/organisms.md and organisms.toml.
+"""Train the standard organisms and measure them: docs/guide/model-organisms.md, organisms.toml.
 
     python tools/organisms.py FOLDER [--write]
 
 FOLDER keeps what was found of each organism, so that the work goes on where it was stopped. With
---write, the tables of docs/organisms.md and the hashes of organisms.toml are written anew.
+--write, the tables of that page and the hashes of organisms.toml are written anew.
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ from levelhead.stats.means import t_test
 from levelhead.stats.multiple_testing import holm
 
 ROOT = Path(__file__).parents[1]
-PAGE, TABLE = ROOT / "docs" / "organisms.md", ROOT / "src/levelhead/calibrate/organisms.toml"
+PAGE = ROOT / "docs" / "guide" / "model-organisms.md"
+TABLE = ROOT / "src/levelhead/calibrate/organisms.toml"
 MARK = "<!-- tools/organisms.py writes below this line -->\n"
 PLANTED = {name: range(5 if name == "bert" else 2) for name in TRAIN_CONFIGS}
 EVEN = {name: range(4 * i, 4 * i + 4) for i, name in enumerate(TRAIN_CONFIGS)}

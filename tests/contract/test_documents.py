@@ -21,7 +21,7 @@ ROOT = Path(__file__).parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 NAMESPACES = ("data", "edits", "explain", "measures", "mitigation", "organisms")
 RUN = {"python", "bash"}
-RECIPES = ROOT / "docs" / "extend.md"
+RECIPES = ROOT / "docs" / "development" / "extend.md"
 """Its blocks are files and changed files: `test_extend.py` writes them and tests the result."""
 STANDS_FOR = {  # in documents; no download in tests, another real model instead
     "bert-base-uncased": lambda: asset("models", "minibert-en"),
@@ -220,7 +220,7 @@ def test_no_machine_paths():
 def test_the_page_on_models_lists_every_architecture():
     from levelhead.models.architectures.families import FAMILIES
 
-    page = (ROOT / "docs" / "models.md").read_text()
+    page = (ROOT / "docs" / "guide" / "models.md").read_text()
     listed = re.findall(r"^\| ([\w-]+) \| (O\(T\)|eager) \|", page, flags=re.MULTILINE)
     rows = {
         name: "eager" if row.eager_attention_module else "O(T)" for name, row in FAMILIES.items()

@@ -1,4 +1,4 @@
-"""Every error has a word on docs/errors.md."""
+"""Every error has a word on docs/reference/errors.md."""
 
 import pkgutil
 import re
@@ -8,7 +8,7 @@ from pathlib import Path
 import levelhead
 from levelhead.core.errors import LevelheadError
 
-PAGE = Path(__file__).parents[2] / "docs" / "errors.md"
+PAGE = Path(__file__).parents[2] / "docs" / "reference" / "errors.md"
 
 
 def kinds(single):

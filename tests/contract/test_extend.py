@@ -1,4 +1,4 @@
-"""The recipes of docs/extend.md work: they are applied to a copy of the package, and used."""
+"""The recipes of docs/development/extend.md work, applied to a copy of the package."""
 
 import json
 import os
@@ -13,7 +13,7 @@ import pytest
 import recipes
 
 ROOT = Path(__file__).parents[2]
-PAGE = ROOT / "docs" / "extend.md"
+PAGE = ROOT / "docs" / "development" / "extend.md"
 COPIED = (
     *("src/levelhead", "docs/measures", "tests/work"),
     *("tests/contract/test_measure_pages.py", "tests/contract/test_step_kinds.py"),

@@ -1,4 +1,4 @@
-"""docs/statistics.md holds what its script writes: every row, enough data, within the bounds."""
+"""The statistics page holds what its script writes: every row, enough data, within the bounds."""
 
 import importlib.util
 import math
@@ -18,7 +18,7 @@ def benchmark():
 
 
 def page():
-    text = (ROOT / "docs" / "statistics.md").read_text()
+    text = (ROOT / "docs" / "development" / "statistics.md").read_text()
     return text.partition("<!-- tables: begin -->")[2].partition("<!-- tables: end -->")[0]
 
 

@@ -1,4 +1,4 @@
-"""The recipes of docs/extend.md: their files, and checks of what they add.
+"""The recipes of docs/development/extend.md: their files, and checks of what they add.
 
 Run as a script with a package to which all recipes were applied, in an empty folder: it uses what
 each recipe adds through its public door and writes a JSON object, one value per recipe. It imports

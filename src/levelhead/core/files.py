@@ -138,7 +138,7 @@ def write_atomic(url: Url, data: bytes | Iterable[bytes], *, scratch: Url | None
             file.writelines((data,) if isinstance(data, bytes) else data)
             file.flush()
             # Without fsync, a power cut after the rename could leave an empty file.
-            # Folders are not synced: docs/decisions/0002.
+            # Folders are not synced: decision 0002.
             os.fsync(file.fileno())
         # Atomic within one file system only, which is why `scratch` must be on the same disk.
         os.replace(unfinished, path)

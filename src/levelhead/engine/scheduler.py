@@ -138,7 +138,7 @@ def run_missing(
         if isinstance(outcome, TaskResult | TaskFailed) and not pending.pop(outcome.key, None):
             raise _executor_fault(f"a second result, or one that was not requested: {outcome.key}")
         if isinstance(outcome, TaskResult):
-            # Only this process writes: a worker may outlive it (docs/decisions/0002).
+            # Only this process writes: a worker may outlive it (decision 0002).
             store.put(outcome.key, outcome.payload)
             # The pace is measured from the first result: the time before it is mostly start-up.
             first_stored = first_stored or time.monotonic()

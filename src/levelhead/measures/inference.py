@@ -57,7 +57,7 @@ def estimate(
     fixed = values.detach()
     require_values(fixed)
     # A formula comes first: where it applies, resampling is too narrow or has no width
-    # (docs/decisions/0003).
+    # (decision 0003).
     closed_form = metric.closed_form_interval and metric.closed_form_interval(
         fixed, design, inference.level
     )
@@ -183,7 +183,7 @@ def _bootstrap_signed_part(
         rng=inference.rng(name, "lean"),
         n_resamples=inference.resamples,
         level=inference.level,
-        # A difference of top shares depends on a few items: see docs/statistics.md.
+        # A difference of top shares depends on a few items: see docs/development/statistics.md.
         method="outer",
         vectorised=_vectorise(signed_part, values),
     )

@@ -187,8 +187,8 @@ def all_or_none_interval(values: torch.Tensor, design: Design, level: float) -> 
     )
 
 
-# From simulated coverage (docs/statistics.md): below 30 words a side, percentiles cover too little
-# for an effect size.
+# From simulated coverage (docs/development/statistics.md): below 30 words a side, percentiles
+# cover too little for an effect size.
 SHORT_LIST_LENGTH = 30
 """Number of words a side below which an effect size has a closed-form interval."""
 
@@ -199,7 +199,7 @@ def short_list_interval(
     """Interval of an effect size of short lists: of words' means, in units of the rows' spread."""
     if min(len(x), len(y)) >= SHORT_LIST_LENGTH:
         return None
-    # Noncentral t, exact for normal scores of equal spread (docs/decisions/0003).
+    # Noncentral t, exact for normal scores of equal spread (decision 0003).
     interval = effect_size_interval(x.numpy(), y.numpy(), level=level)
     return scale_interval(
         interval, float(torch.cat([x, y]).std(correction=1) / rows.std(correction=1))

@@ -194,5 +194,5 @@ def _parse_option(kind: Any, value: str, key: str) -> object:
         except ValidationError as error:
             reason = error.errors()[0]["msg"]
     raise LevelheadError(
-        f"{key}={value}: {reason}", hint="see `docs/measures.md`; join several words by +"
+        f"{key}={value}: {reason}", hint="see `docs/measures/index.md`; join several words by +"
     )

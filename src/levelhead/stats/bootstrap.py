@@ -43,12 +43,15 @@ Method = Literal["percentile", "bca", "expanded", "multiway", "outer"]
 
 
 def default_method(design: Design) -> Method:
-    """Return the method with the best simulated coverage for a design (docs/statistics.md)."""
+    """Return the method with the best simulated coverage for a design.
+
+    docs/development/statistics.md has the simulations.
+    """
     if len(design.factors) > 1:
         return "multiway"
     (factor,) = design.factors
     # BCa holds its level from about 30 units per group on; below, expanded percentiles do better
-    # (docs/statistics.md, docs/decisions/0003).
+    # (docs/development/statistics.md, decision 0003).
     is_large = min(map(len, factor.strata)) >= 30
     return "bca" if is_large and design.n_items == factor.n_units else "expanded"
 

@@ -286,7 +286,7 @@ def spoken(lm, measure, log_p):
 REAL = Inference(seed=1, resamples=99, permutations=399)  # 9 x 2 / 400 is below .05
 OTHERS = ("leipzig-news", "wikipedia-biographies", "gutenberg-fiction", "wikinews")
 """Not GAP, passages chosen for their pronouns: its unigram model differs from that of WikiText-2 in
-nationality (corrected p .045). Two texts can differ in a type; docs/measures.md says so."""
+nationality (corrected p .045). Two texts can differ in a type; docs/measures/index.md says so."""
 
 
 @pytest.mark.parametrize("corpus", OTHERS[:1])

@@ -437,7 +437,7 @@ def test_the_command_exits_by_the_verdict(tmp_path):
 
 
 def test_the_policy_of_the_documents_is_one(tmp_path):
-    page = (Path(__file__).parents[3] / "docs" / "audit.md").read_text()
+    page = (Path(__file__).parents[3] / "docs" / "how-to" / "gate.md").read_text()
     (tmp_path / "policy.toml").write_text(re.search(r"```toml\n(.*?)```", page, re.DOTALL)[1])
     result = read_policy(tmp_path / "policy.toml").policy
     assert [item.measure for item in result.rule] == ["crows", "pppl"]

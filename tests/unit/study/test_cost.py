@@ -170,7 +170,7 @@ def test_a_large_model_is_arithmetic():
 
 
 def test_the_table_of_large_models_is_of_the_formula():
-    page = (Path(__file__).parents[3] / "docs" / "scale.md").read_text()
+    page = (Path(__file__).parents[3] / "docs" / "how-to" / "cluster.md").read_text()
     row = r"\| (\d+)B \| ([\d.]+)M \| (\d+) \| ([\d.]+) \|"
     rows = [tuple(map(float, cells)) for cells in re.findall(row, page)]
     assert len(rows) == 4

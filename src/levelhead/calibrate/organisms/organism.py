@@ -1,7 +1,7 @@
 """Model organisms: small models trained on a planted language, so that their bias is known.
 
 An organism is trained once and cached; if a file has changed, it is trained again. Seeds and hashes
-of the standard ones are in organisms.toml, weights are not (docs/decisions/0007).
+of the standard ones are in organisms.toml, weights are not (decision 0007).
 """
 
 from __future__ import annotations

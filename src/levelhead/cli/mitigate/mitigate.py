@@ -176,7 +176,7 @@ def _write_head_edit(
     write_atomic(str(Path(output, README)), page.encode())
     save_edits([scale_heads(sites, factor)], output)
     # Scores only rank heads; the effect of ablation on held-out items is the evidence
-    # (docs/decisions/0009-the-gradient-ranks.md). Hence a warning without it, but no refusal.
+    # (decision 0009). Hence a warning without it, but no refusal.
     if confirmation.is_complete:
         typer.echo(f"{confirmation}")
     else:

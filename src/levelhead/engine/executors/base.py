@@ -2,7 +2,7 @@
 
 An executor receives tasks and yields their outcomes in the order in which they end. Only the job
 writes results, in one process and atomically, so a worker that is killed leaves nothing unfinished
-(docs/decisions/0002).
+(decision 0002).
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 It does not use concurrent.futures, whose pool breaks completely when one process dies; libraries
 that levelhead uses abort their process when memory runs out. With one pipe per process, a death
 affects one task, which is retried in a new process and given up after a few deaths, while the other
-tasks continue (docs/decisions/0002).
+tasks continue (decision 0002).
 """
 
 from __future__ import annotations

@@ -216,7 +216,7 @@ class Distance(TwinTripleMeasure):
             null="sign_flip",
             flip=swap_columns,
             low=-1.0,
-            # A difference of top shares depends on a few items: see docs/statistics.md.
+            # A difference of top shares depends on a few items: see docs/development/statistics.md.
             method="outer",
         )
         return TestInputs(excess, both, self.design(pair[1], self.primary_metric))

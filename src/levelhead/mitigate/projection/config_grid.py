@@ -153,10 +153,11 @@ def projection_grid(*, pooled: bool = True) -> tuple[ProjectionConfig, ...]:
     Args:
         pooled: False for models without a pooled vector: 4 + 16 + 16 settings that start at `last`.
 
-    >>> [str(config) for config in projection_grid()[:4]]
-    ['sent 0', 'sent 1', 'last 0,0,0', 'last 0,0,1']
-    >>> len(projection_grid()), len(projection_grid(pooled=False))
-    (74, 36)
+    Examples:
+        >>> [str(config) for config in projection_grid()[:4]]
+        ['sent 0', 'sent 1', 'last 0,0,0', 'last 0,0,1']
+        >>> len(projection_grid()), len(projection_grid(pooled=False))
+        (74, 36)
     """
     ends: tuple[ProjectionRule | None, ...] = POOLED_STEPS if pooled else (None,)
     configs = [ProjectionConfig(edit_point="sent", pooled=end) for end in ends if end is not None]

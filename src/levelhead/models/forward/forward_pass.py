@@ -1,7 +1,7 @@
 """The plan of one forward pass: edits, gates, captures, and cached layer inputs.
 
 A place that should have been reached and was not raises an error: an edit that was never applied
-must not look like an edit without effect (docs/decisions/0005). `hooks` installs the plan.
+must not look like an edit without effect (decision 0005). `hooks` installs the plan.
 """
 
 from __future__ import annotations

@@ -322,7 +322,7 @@ def _skip_layers(layout: ModelLayout, resume_from: CachedLayerInput) -> Iterator
     """Let the embeddings and the first layers return their cached outputs.
 
     The model's forward method still runs, so that masks, positions, final norms and whatever a
-    release adds between layers remain the model's code (docs/decisions/0005).
+    release adds between layers remain the model's code (decision 0005).
     """
     calls = 0
 

@@ -76,7 +76,7 @@ def _run_model(
     if stage == "classifier":
         # A decoder is classified by its last token. The model's own forward finds it as the
         # last id that is not the padding id, but a text may end with that id; we know the
-        # lengths (docs/decisions/0005).
+        # lengths (decision 0005).
         last = torch.tensor(batch.lengths, device=output.last_hidden_state.device) - 1
         rows = torch.arange(len(last), device=last.device)
         head = layout.model.get_submodule(layout.model_class.classifier)
