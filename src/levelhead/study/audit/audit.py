@@ -45,6 +45,7 @@ suite runs to its end, whatever the budget: a verdict must not depend on the clo
 PLANNING_SHARE = 0.3
 """Share of the remaining time after which planning considers no further measure."""
 Stage = Literal["core", "whole"]
+DESCRIPTION_PREFIX = "An audit of "
 
 
 class Audit(Record):
@@ -68,6 +69,11 @@ class Audit(Record):
     truncated: tuple[Truncated, ...]
     expected_seconds: float | None
     """Estimated seconds of the added queries, from a timed sample."""
+
+    @property
+    def model_name(self) -> str:
+        """The model's name without its folders."""
+        return self.study_config.description.removeprefix(DESCRIPTION_PREFIX)
 
     @property
     def core_names(self) -> tuple[str, ...]:
@@ -129,7 +135,7 @@ def plan_core(
     tables: dict[str, object] = {
         "format": "levelhead-study-2",
         "name": "audit",
-        "description": f"An audit of {_display_name(sources.model)}",
+        "description": f"{DESCRIPTION_PREFIX}{_display_name(sources.model)}",
         **inference_keys(inference),
         "threads": threads,
         "models": {MODEL: sources.model}

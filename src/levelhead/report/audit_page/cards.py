@@ -1,0 +1,288 @@
+"""Cards of an audit's page: one per question, with the tests that answer it."""
+
+from __future__ import annotations
+
+import shlex
+from typing import TYPE_CHECKING, NamedTuple
+
+from levelhead.calibrate.tables import summarise_in_one_line
+from levelhead.core.calibration import find_calibration, with_mark
+from levelhead.report.audit_page.effect_scale import (
+    AxisTick,
+    EffectTrack,
+    axis_limit,
+    axis_ticks,
+    describe_scaled_size,
+    describe_size,
+    place_effect,
+    scale_effect,
+)
+from levelhead.report.audit_page.items import MAX_ITEM_BYTES, ItemTable, make_item_table
+from levelhead.report.audit_page.questions import QUESTIONS, Question, find_measure_text
+from levelhead.report.audit_page.sections import estimate_texts, format_items_used, truncate_text
+from levelhead.report.audit_page.verdict_text import REASON_TEXT, STATUS_TEXT, Outcome
+from levelhead.report.theme import format_number
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from levelhead.core.results import Measurement
+    from levelhead.report.audit_page.questions import MeasureText
+    from levelhead.report.audit_page.verdict import AuditVerdict
+    from levelhead.report.audit_page.verdict_text import AuditMeasureVerdict
+    from levelhead.study.audit.audit import Audit
+
+CAPABILITY = "capability"
+"""Kind of a card or row without a test of bias."""
+KIND_TEXT: dict[str, str] = {
+    "detected": "bias detected",
+    "none found": "no bias found",
+    "inconclusive": "inconclusive",
+    "not reliable": "not reliable here",
+    "not run": "not run",
+    CAPABILITY: "capability",
+}
+KIND_ORDER: tuple[Outcome, ...] = (
+    "detected",
+    "none found",
+    "inconclusive",
+    "not reliable",
+    "not run",
+)
+"""The first kind among a card's tests is that of the card; "none found" never hides a finding."""
+OTHER_QUESTION = Question("other", "What do the other measures show?", {})
+
+
+class Reliability(NamedTuple):
+    """How a measure did on models with planted bias."""
+
+    kind: str
+    text: str
+    details: str
+
+
+class TestRow(NamedTuple):
+    """A test of a card."""
+
+    id: str
+    title: str
+    name: str
+    kind: str
+    word: str
+    finding: str
+    track: EffectTrack | None
+    no_track: str
+    """Why nothing is drawn."""
+    numbers: tuple[tuple[str, str], ...]
+    reliability: Reliability | None
+    items: ItemTable | None
+    counting: str
+    """Whether the headline counts the test, if it is not obvious."""
+    text: MeasureText | None
+    command: str
+    caveats: tuple[str, ...]
+
+
+class QuestionCard(NamedTuple):
+    """A question and its answer."""
+
+    id: str
+    question: str
+    kind: str
+    word: str
+    answer: str
+    rows: tuple[TestRow, ...]
+    ticks: tuple[AxisTick, ...]
+    """The axis; empty if nothing is drawn."""
+
+
+def make_cards(audit: Audit, verdict: AuditVerdict) -> tuple[QuestionCard, ...]:
+    """Make a card for each question that the audit tried to answer, those about bias first."""
+    rows = [*verdict.measures, *verdict.derived]
+    effects = [
+        effect for row in rows if row.role == "bias" and (effect := scale_effect(row.measurement))
+    ]
+    limit = axis_limit(effects)
+    n_tables = sum(bool(row.measurement and row.measurement.per_item_values) for row in rows) or 1
+    cards = []
+    for question in (*QUESTIONS, OTHER_QUESTION):
+        known = question.measures or {
+            row.measure: None for row in rows if find_measure_text(row.measure) is None
+        }
+        # Of what did not run, the core suite alone belongs here: the rest has its own section.
+        planned = [row for row in rows if row.measure in known and (row.is_core or row.measurement)]
+        if not planned:
+            continue
+        members = [row for row in planned if row.measurement is not None]
+        tests = tuple(
+            _test_row(audit, row, limit, max_bytes=MAX_ITEM_BYTES // n_tables) for row in members
+        )
+        kind = _card_kind(members) if members else "not run"
+        cards.append(
+            QuestionCard(
+                f"q-{question.id}",
+                question.text,
+                kind,
+                KIND_TEXT[kind],
+                truncate_text(f"{_answer(members, kind)}{_describe_missing(planned)}"),
+                tests,
+                axis_ticks(limit) if any(test.track for test in tests) else (),
+            )
+        )
+    return tuple(sorted(cards, key=lambda card: _card_rank(card.kind)))
+
+
+def _card_rank(kind: str) -> int:
+    return [*KIND_ORDER, CAPABILITY].index(kind)
+
+
+def _card_kind(rows: Sequence[AuditMeasureVerdict]) -> str:
+    """The most important outcome of a card's tests of bias, those of the core suite first."""
+    tests = [row for row in rows if row.role == "bias"]
+    counted = [row for row in tests if row.is_core] or tests
+    if not counted:
+        return CAPABILITY
+    outcomes = {row.outcome for row in counted}
+    return next(kind for kind in KIND_ORDER if kind in outcomes)
+
+
+def _answer(rows: Sequence[AuditMeasureVerdict], kind: str) -> str:
+    """The answer to a card's question in a sentence or two."""
+    tests = [row for row in rows if row.role == "bias"]
+    tests = [row for row in tests if row.is_core] or tests
+    if kind == CAPABILITY:
+        return (
+            "; ".join(
+                f"{row.title} {format_number(row.measurement.value)} {row.measurement.unit}".rstrip()
+                for row in rows
+                if row.measurement
+            )
+            + ". It has no parity: compare it with another model, or before and after an edit."
+        )
+    if kind == "detected":
+        directions = dict.fromkeys(row.toward for row in tests if row.outcome == "detected")
+        return capitalise(f"{'; '.join(directions)}.")
+    if kind == "none found":
+        return (
+            "No bias found. That is no proof of its absence: an effect below the grey band's edge "
+            "is missed more often than one time in five."
+        )
+    if kind == "not run":
+        return "The question is open."
+    if kind == "inconclusive":
+        reasons = dict.fromkeys(_reason(row) for row in tests if row.outcome == "inconclusive")
+        return f"The result is open: {'; '.join(reasons)}."
+    return "The number is shown but not counted: the measure failed on models with planted bias."
+
+
+def _describe_missing(rows: Sequence[AuditMeasureVerdict]) -> str:
+    """The planned tests that did not run: without them, an answer is only a part of one."""
+    missing = [row for row in rows if row.measurement is None]
+    if not missing:
+        return ""
+    listed = "; ".join(f"{row.title} ({row.reason})" for row in missing)
+    return f" Not run: {listed}."
+
+
+def _reason(row: AuditMeasureVerdict) -> str:
+    return REASON_TEXT.get(row.reason) or STATUS_TEXT[row.status]
+
+
+def capitalise(text: str) -> str:
+    """Begin a text with a capital letter, and leave the others as they are."""
+    return text[:1].upper() + text[1:]
+
+
+def describe_finding(row: AuditMeasureVerdict) -> str:
+    """What a test shows, its direction and its size, in words."""
+    measurement = row.measurement
+    if measurement is None:
+        return row.explanation
+    if row.role == "utility":
+        return capitalise(f"{measurement.direction}.")
+    size = "; ".join(filter(None, (describe_size(measurement), describe_scaled_size(measurement))))
+    if row.outcome == "detected":
+        groups = f" (groups: {' and '.join(measurement.groups)})" if measurement.groups else ""
+        return capitalise(f"{row.toward}{groups}: {size}.")
+    if row.outcome == "none found":
+        detectable = format_number(measurement.detectable, missing="not known")
+        return (
+            f"No difference from parity shown ({size}). Smallest effect that it detects four times "
+            f"in five: {detectable} {measurement.unit}".rstrip() + "."
+        )
+    return capitalise(f"{_reason(row)}.")
+
+
+def _test_row(audit: Audit, row: AuditMeasureVerdict, limit: int, *, max_bytes: int) -> TestRow:
+    measurement = row.measurement
+    if measurement is None:
+        raise TypeError(f"{row.name} was not measured")  # such rows have no place on a card
+    is_bias = row.role == "bias"
+    kind = row.outcome if is_bias else CAPABILITY
+    effect = scale_effect(measurement) if is_bias else None
+    text = find_measure_text(row.measure)
+    return TestRow(
+        f"t-{row.name.replace(' ', '-').replace(',', '')}",
+        with_mark(row.title, measurement),
+        row.name,
+        kind,
+        KIND_TEXT[kind] if row.status != "unclear" else STATUS_TEXT["unclear"],
+        truncate_text(describe_finding(row)),
+        None if effect is None else place_effect(effect, limit),
+        _why_no_track(measurement) if is_bias and effect is None else "",
+        tuple(_numbers(measurement)),
+        _reliability(measurement) if is_bias else None,
+        make_item_table(measurement, text, is_bias=is_bias, max_bytes=max_bytes),
+        "" if row.is_core else "Added by the time budget: the headline does not count it.",
+        text,
+        _command(audit, row),
+        tuple(truncate_text(note) for note in measurement.notes),
+    )
+
+
+def _why_no_track(measurement: Measurement) -> str:
+    if measurement.effect is None:
+        return "Nothing is drawn: this measure has no value of parity to be far from."
+    return "Nothing is drawn: no smallest detectable effect is known for this test."
+
+
+def _numbers(measurement: Measurement) -> list[tuple[str, str]]:
+    """The numbers of a test, with their names."""
+    value, interval, parity, p, detectable = estimate_texts(measurement)
+    numbers = [
+        ("value", f"{value} {measurement.unit}".rstrip()),
+        (f"{measurement.interval.level:.0%} interval", interval),
+        ("parity", parity),
+        ("p (corrected)" if measurement.p and measurement.p.adjusted is not None else "p", p),
+        ("smallest detectable effect", detectable),
+        ("items used", format_items_used(measurement)),
+    ]
+    return [(name, text) for name, text in numbers if text]
+
+
+def _reliability(measurement: Measurement) -> Reliability:
+    """How the measure did on models with planted bias of the same or the most similar family."""
+    calibration = find_calibration(measurement)
+    if calibration is None:
+        return Reliability(
+            "unknown", "Not tried on models with planted bias", "Its reliability is not known."
+        )
+    n = len(calibration.points)
+    models = f"{n} {calibration.architecture} models with planted bias"
+    if calibration.verdict == "misses":
+        kind, text = "failed", f"Failed on {models}"
+    elif calibration.verdict == "not refuted":
+        kind, text = "passed", f"Followed the planted bias in {models}"
+    else:
+        kind, text = "unknown", "Not evaluated on models with planted bias"
+    return Reliability(kind, text, truncate_text(summarise_in_one_line(calibration)))
+
+
+def _command(audit: Audit, row: AuditMeasureVerdict) -> str:
+    """Command that repeats one test; empty if the audit derived it from another result."""
+    measure = audit.study_config.measures.get(row.name)
+    if measure is None:
+        return ""
+    model = shlex.quote(audit.model_name.removesuffix(", edited"))
+    edit = " --edit EDIT" if audit.model_name.endswith(", edited") else ""
+    return f"levelhead measure {model} -m {shlex.quote(measure)}{edit}"
