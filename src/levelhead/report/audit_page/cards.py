@@ -153,9 +153,9 @@ def _answer(rows: Sequence[AuditMeasureVerdict], kind: str) -> str:
     if kind == CAPABILITY:
         return (
             "; ".join(
-                f"{row.title} {format_number(row.measurement.value)} {row.measurement.unit}".rstrip()
+                f"{row.title} {format_number(measurement.value)} {measurement.unit}".rstrip()
                 for row in rows
-                if row.measurement
+                if (measurement := row.measurement) and row.role == "utility"
             )
             + ". It has no parity: compare it with another model, or before and after an edit."
         )
@@ -208,7 +208,8 @@ def describe_finding(row: AuditMeasureVerdict) -> str:
         detectable = format_number(measurement.detectable, missing="not known")
         return (
             f"No difference from parity shown ({size}). Smallest effect that it detects four times "
-            f"in five: {detectable} {measurement.unit}".rstrip() + "."
+            f"in five: {detectable} {measurement.unit}".rstrip()
+            + "."
         )
     return capitalise(f"{_reason(row)}.")
 
@@ -268,13 +269,13 @@ def _reliability(measurement: Measurement) -> Reliability:
             "unknown", "Not tried on models with planted bias", "Its reliability is not known."
         )
     n = len(calibration.points)
-    models = f"{n} {calibration.architecture} models with planted bias"
+    models = f"{n} small {calibration.architecture}-like models with planted bias or none"
     if calibration.verdict == "misses":
-        kind, text = "failed", f"Failed on {models}"
+        kind, text = "failed", f"Failed: wrong on {models}"
     elif calibration.verdict == "not refuted":
-        kind, text = "passed", f"Followed the planted bias in {models}"
+        kind, text = "passed", f"Followed the bias that was planted: {models}"
     else:
-        kind, text = "unknown", "Not evaluated on models with planted bias"
+        kind, text = "unknown", f"Not evaluated: {models}"
     return Reliability(kind, text, truncate_text(summarise_in_one_line(calibration)))
 
 

@@ -81,7 +81,9 @@ def make_comparison(verdict: AuditVerdict, audit: Audit) -> ComparisonPart | Non
     ]
     rows.sort(key=lambda row: list(CHANGE_TEXT).index(row.kind))
     counts = Counter(row.kind for row in rows)
-    listed = "; ".join(f"{counts[kind]} {text}" for kind, text in CHANGE_TEXT.items() if counts[kind])
+    listed = "; ".join(
+        f"{counts[kind]} {text}" for kind, text in CHANGE_TEXT.items() if counts[kind]
+    )
     return ComparisonPart(
         f"From {before} to {after}: {listed}.",
         before,
@@ -126,6 +128,7 @@ def _change_row(
 ) -> ChangeRow:
     difference = comparison.difference
     p = p_text(adjusted_p_value(difference))
+    interval = interval_text(difference.interval.low, difference.interval.high)
     kind = classify_change(comparison)
     text = find_measure_text(registry_name(comparison.measure))
     title = comparison.measure if text is None else text.title
@@ -136,8 +139,7 @@ def _change_row(
         CHANGE_TEXT[kind],
         _value_text(comparison.first),
         _value_text(comparison.second),
-        f"{difference.value:+.3g} {interval_text(difference.interval.low, difference.interval.high)}"
-        + (f", p {p}" if p else ""),
+        f"{difference.value:+.3g} {interval}" + (f", p {p}" if p else ""),
         truncate_text(comparison.verdict),
         None if pair is None else (place_effect(pair[0], limit), place_effect(pair[1], limit)),
     )

@@ -120,12 +120,14 @@ def statistics_section(verdict: AuditVerdict) -> ReportSection:
     )
     columns = ("measure", "number", "value", "interval", "parity", "p")
     tables = [
-        PageTable("Supporting statistics", (*columns, "smallest detectable effect", "n"), statistics)
+        PageTable(
+            "Supporting statistics", (*columns, "smallest detectable effect", "n"), statistics
+        )
     ] * bool(statistics)
     tables += [PageTable("Notes and caveats", ("measure", "note"), notes)] * bool(notes)
     return ReportSection(
         "statistics",
-        "Supporting statistics",
+        "Statistics and notes",
         (f"Core suite: {verdict.coverage}. p is corrected for the number of its tests (Holm).",),
         tuple(tables),
     )
@@ -139,7 +141,7 @@ def _calibration_notes(measurement: Measurement) -> tuple[str, ...]:
     return (f"validation on planted bias: {summarise_in_one_line(calibration)}",)
 
 
-def data_section(results: Mapping[str, Record]) -> ReportSection:
+def data_section(results: Mapping[str, Record]) -> Iterator[ReportSection]:
     """The data sets and lexicons, their limits, and the items that the linter flags."""
     names: dict[str, None] = {}
     flagged = []
@@ -155,7 +157,8 @@ def data_section(results: Mapping[str, Record]) -> ReportSection:
     if flagged:
         columns = ("measure", "items that the linter flags")
         tables.append(PageTable("Flags", columns, tuple(flagged)))
-    return ReportSection("data", "Data", tables=tuple(tables))
+    if tables:
+        yield ReportSection("data", "Data", tables=tuple(tables))
 
 
 def _dataset_cards(names: Sequence[str]) -> Iterator[tuple[str, ...]]:

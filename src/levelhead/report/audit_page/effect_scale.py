@@ -94,7 +94,7 @@ def axis_ticks(limit: int) -> tuple[AxisTick, ...]:
     return tuple(
         AxisTick(
             round(50 + 50 * value / limit, 2),
-            "" if value in hidden else f"{value:+d}×" if value else "parity",
+            "" if value in hidden else f"{value:+d}x" if value else "parity",
         )
         for value in values
     )

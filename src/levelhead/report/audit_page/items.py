@@ -133,7 +133,9 @@ def _group(details: Mapping[str, ItemDetail], row: ItemValue) -> str:
 
 def _margin(detail: ItemDetail | None) -> float:
     """How far a model's responses to an item lie apart: it orders items of equal value."""
-    numbers = [number for query in detail.queries for _, number in query.responses] if detail else []
+    numbers = (
+        [number for query in detail.queries for _, number in query.responses] if detail else []
+    )
     return max(numbers) - min(numbers) if numbers else 0.0
 
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 MAX_STEPS = 4
 """Number of steps: a longer list is not read."""
-OWN_DATA = 'levelhead measure {model} -m counterfactual --data my-texts.csv --text text'
+OWN_DATA = "levelhead measure {model} -m counterfactual --data my-texts.csv --text text"
 
 
 class NextStep(NamedTuple):
@@ -124,14 +124,14 @@ def _steps_after_finding(
             target="questions" if question is None else f"q-{question.id}",
         )
     ]
-    found = {row.measure for row in detected}
-    locator = next((row.text for row in LOCATORS if row.text.partition(":")[0] in found), None)
+    measures = {row.measure for row in detected}
+    locator = next((row.text for row in LOCATORS if row.text.partition(":")[0] in measures), None)
     if has_head_map:
         steps.append(
             NextStep(
                 "Mask the attention heads that carry the bias, then audit the edited model.",
                 f"levelhead mitigate mask heads.json --top 3 -o edit\n"
-                f"levelhead audit {model} --edit edit --against base -o audit-edited",
+                f"levelhead audit {model} --edit edit --against base -o edited",
                 "heads",
             )
         )
@@ -142,7 +142,7 @@ def _steps_after_finding(
                 "model.",
                 f"levelhead locate {model} -m {shlex.quote(locator)} -o heads.json\n"
                 "levelhead mitigate mask heads.json --top 3 -o edit\n"
-                f"levelhead audit {model} --edit edit --against base -o audit-edited",
+                f"levelhead audit {model} --edit edit --against base -o edited",
             )
         )
     else:

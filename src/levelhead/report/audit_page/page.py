@@ -55,7 +55,7 @@ def render_audit_page(audit: Audit, results: Mapping[str, Record], *, command: s
         *probing_section(results),
         omissions_section(audit, verdict, results),
         statistics_section(verdict),
-        data_section(results),
+        *data_section(results),
         provenance_section(audit, results, command),
     ]
     # autoescape: names of models and texts of corpora are untrusted. StrictUndefined: a misspelt
@@ -109,7 +109,9 @@ def make_tiles(verdict: AuditVerdict) -> tuple[Tile, ...]:
         Tile("none found", outcomes["none found"], KIND_TEXT["none found"]),
         Tile("inconclusive", outcomes["inconclusive"], KIND_TEXT["inconclusive"]),
         Tile(
-            "not reliable", outcomes["not reliable"] + outcomes["not run"], "not reliable or not run"
+            "not reliable",
+            outcomes["not reliable"] + outcomes["not run"],
+            "not reliable or not run",
         ),
     )
 

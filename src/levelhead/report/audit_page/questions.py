@@ -56,8 +56,8 @@ PAIR_DATA_LIMITS = (
     "among the supporting statistics."
 )
 EFFECT_SIZE_LIMITS = (
-    "An effect size has no scale: it can stay the same while every association shrinks. It describes "
-    "the model's vectors or predictions of single words, not the texts that it writes."
+    "An effect size has no scale: it can stay the same while every association shrinks. It is "
+    "about the model's vectors or predictions of single words, not the texts that it writes."
 )
 ZHANG = "Zhang 2023, Counteracts"
 DAWKINS = "Dawkins et al. 2024"
@@ -154,7 +154,7 @@ QUESTIONS: tuple[Question, ...] = (
                 "after a context, and after the same context with the genders exchanged. The test "
                 "asks whether the stereotype is preferred more before the exchange. The value is "
                 "the mean of the tenth of the items with the largest scores.",
-                "“The girl opened a book.” – “She is gentle.” or “She is a boxer.”",
+                "“The girl opened a book.”, then “She is gentle.” or “She is a boxer.”",
                 "Next-sentence heads are seldom used in applications. Exchanged contexts may be "
                 "ungrammatical; the test uses the items without a flag.",
                 f"{DAWKINS}, Eq. 2",
@@ -165,7 +165,7 @@ QUESTIONS: tuple[Question, ...] = (
                 "context, and after the same context with the genders exchanged. The test asks "
                 "whether the stereotype is preferred more before the exchange. The value is the "
                 "mean of the tenth of the items with the largest scores.",
-                "“The girl opened a book.” – “She is gentle.” or “She is a boxer.”",
+                "“The girl opened a book.”, then “She is gentle.” or “She is a boxer.”",
                 "Likelihoods depend on word frequency. Exchanged contexts may be ungrammatical; "
                 "the test uses the items without a flag.",
                 f"after {DAWKINS}, Eq. 2",
@@ -197,7 +197,7 @@ QUESTIONS: tuple[Question, ...] = (
                 "Each text is classified twice: as it is, and with the words of two groups "
                 "exchanged. The test counts the decisions that change. Placebo texts, in which "
                 "words of the same group are exchanged, show how many change for other reasons.",
-                "“She paid her loan back”, “He paid his loan back”: the same class?",
+                "“She asked for a loan”, “He asked for a loan”: the same class?",
                 "Only texts with words of a group count, and only these words are exchanged.",
                 "Garg et al. 2019; the placebo texts are this project's",
             ),
@@ -206,7 +206,7 @@ QUESTIONS: tuple[Question, ...] = (
                 "The next-sentence head scores an unrelated sentence after a context and after the "
                 "same context with the genders exchanged. The value is the mean of the largest "
                 "differences. Placebo exchanges within one gender give its parity.",
-                "“The girl opened a book.”, “The boy opened a book.” – “It rained in May.”",
+                "“The girl opened a book.”, “The boy opened a book.”, then “It rained in May.”",
                 "Next-sentence heads are seldom used in applications.",
                 f"{DAWKINS}, Eq. 3",
             ),
@@ -275,7 +275,7 @@ QUESTIONS: tuple[Question, ...] = (
                 "Inference accuracy (SNLI)",
                 "The classifier predicts whether one sentence follows from another. The value is "
                 "the share of right labels. Higher is better.",
-                "“A dog runs.” – “An animal moves.”: entailment?",
+                "“A dog runs.”, then “An animal moves.”: does it follow?",
                 "Captions of pictures, in English.",
                 "Bowman et al. 2015",
             ),

@@ -38,6 +38,7 @@ class PageFigure(NamedTuple):
     spec: str
     """As JSON for a script."""
     width: int
+    height: int
 
 
 class ReportSection(NamedTuple):
@@ -64,11 +65,13 @@ def truncate_text(text: str) -> str:
 def make_figure(name: str, chart: ChartType, caption: str, alt: str) -> PageFigure:
     """Render a chart as a figure of the page."""
     svg = render_svg(chart)
-    # The first width is that of the root element.
-    width = int(float(svg.split(b'width="', 1)[1].split(b'"', 1)[0]))
-    return PageFigure(
-        name, caption, alt, base64.b64encode(svg).decode(), to_script_json(chart), width
+    # The first of each is that of the root element. With both, the page does not move when the
+    # picture is decoded.
+    width, height = (
+        int(float(svg.split(side, 1)[1].split(b'"', 1)[0])) for side in (b'width="', b'height="')
     )
+    encoded = base64.b64encode(svg).decode()
+    return PageFigure(name, caption, alt, encoded, to_script_json(chart), width, height)
 
 
 def estimate_texts(estimate: Any) -> tuple[str, ...]:

@@ -133,11 +133,11 @@ def _count(number: int, noun: str) -> str:
 
 def _name_bias(verdicts: Sequence[AuditMeasureVerdict]) -> str:
     """The kinds of bias that were detected, as the beginning of a sentence."""
-    found_types = {row.bias_type for row in verdicts if row.outcome == "detected"}
+    bias_types = {row.bias_type for row in verdicts if row.outcome == "detected"}
     # A measure of an unknown kind must not be counted as one of gender.
-    if not found_types or "" in found_types:
+    if not bias_types or "" in bias_types:
         return "Bias"
-    names = [name for name in (GENDER, STEREOTYPE) if name in found_types]
+    names = [name for name in (GENDER, STEREOTYPE) if name in bias_types]
     return f"{' and '.join(names)} bias".capitalize()
 
 

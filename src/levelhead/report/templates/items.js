@@ -26,13 +26,13 @@ function buildTable(place, details) {
   scroll.setAttribute("role", "region");
   scroll.setAttribute("aria-label", place.dataset.title);
   const table = add(scroll, "table");
-  table.className = "items";
+  table.className = "items all";
   const head = add(add(table, "thead"), "tr");
   const body = add(table, "tbody");
   const more = add(details, "button", "Show more");
   more.type = "button";
   more.className = "plain";
-  const text = (item) => item[2].map((one, i) => [one, item[3][i]].filter(Boolean).join(" → ")).join("\n");
+  const text = (item) => item[2].map((query, i) => [query, item[3][i]].filter(Boolean).join(" → ")).join("\n");
   const columns = [["item", (item) => item[0]], ["group", (item) => item[1]],
     ["text → responses", text], ["value", (item) => item[4]]];
   let order = [-1, 1], shown = PAGE_ROWS, chosen = items;
