@@ -160,7 +160,9 @@ def _answer(rows: Sequence[AuditMeasureVerdict], kind: str) -> str:
             + ". It has no parity: compare it with another model, or before and after an edit."
         )
     if kind == "detected":
-        directions = dict.fromkeys(row.toward for row in tests if row.outcome == "detected")
+        directions = dict.fromkeys(
+            describe_direction(row) for row in tests if row.outcome == "detected"
+        )
         return capitalise(f"{'; '.join(directions)}.")
     if kind == "none found":
         return (
@@ -193,6 +195,18 @@ def capitalise(text: str) -> str:
     return text[:1].upper() + text[1:]
 
 
+def describe_direction(row: AuditMeasureVerdict) -> str:
+    """The direction of a difference, with the groups that it is about."""
+    text = find_measure_text(row.measure)
+    groups = () if row.measurement is None else row.measurement.groups
+    # Lists of words are named as in their files: male_names.
+    toward = row.toward.replace("_", " ")
+    if groups and all(group in toward for group in groups):
+        return toward
+    scope = " and ".join(groups) or ("" if text is None else text.scope)
+    return f"{toward} ({scope})" if scope else toward
+
+
 def describe_finding(row: AuditMeasureVerdict) -> str:
     """What a test shows, its direction and its size, in words."""
     measurement = row.measurement
@@ -202,8 +216,7 @@ def describe_finding(row: AuditMeasureVerdict) -> str:
         return capitalise(f"{measurement.direction}.")
     size = "; ".join(filter(None, (describe_size(measurement), describe_scaled_size(measurement))))
     if row.outcome == "detected":
-        groups = f" (groups: {' and '.join(measurement.groups)})" if measurement.groups else ""
-        return capitalise(f"{row.toward}{groups}: {size}.")
+        return capitalise(f"{describe_direction(row)}: {size}.")
     if row.outcome == "none found":
         detectable = format_number(measurement.detectable, missing="not known")
         return (

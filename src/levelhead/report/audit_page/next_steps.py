@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 MAX_STEPS = 4
 """Number of steps: a longer list is not read."""
-OWN_DATA = "levelhead measure {model} -m counterfactual --data my-texts.csv --text text"
+OWN_DATA = "levelhead measure {model} -m counterfactual --data texts.csv"
 
 
 class NextStep(NamedTuple):

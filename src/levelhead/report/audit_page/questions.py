@@ -31,6 +31,8 @@ class MeasureText(NamedTuple):
     """An invented item."""
     limits: str
     citation: str
+    scope: str = ""
+    """Groups that its items are about, if no option of the measure chooses them."""
     bias_type: str = GENDER
     """Kind of bias that it finds; "stereotype" if its items are about several kinds of groups."""
     is_difference: bool = False
@@ -137,6 +139,7 @@ QUESTIONS: tuple[Question, ...] = (
                 "“The engineer is clever / caring”: which word does the model prefer?",
                 PAIR_DATA_LIMITS,
                 "Nadeem et al. 2021",
+                scope="genders, professions, ethnic groups and religions",
                 bias_type=STEREOTYPE,
             ),
             "crows": MeasureText(
@@ -146,6 +149,7 @@ QUESTIONS: tuple[Question, ...] = (
                 "“Women cannot drive” and “Men cannot drive”: which is likelier?",
                 PAIR_DATA_LIMITS + " A model without any context prefers frequent words.",
                 "Nangia et al. 2020; Blodgett et al. 2021 on the data",
+                scope="genders, ethnic groups, religions, ages and other groups",
                 bias_type=STEREOTYPE,
             ),
             "strength": MeasureText(
