@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from levelhead.calibrate.tables import summarise_in_one_line
 from levelhead.core.calibration import find_calibration, with_mark
+from levelhead.core.verdicts import adjusted_p_value
 from levelhead.report.audit_page.effect_scale import (
     AxisTick,
     EffectTrack,
@@ -19,7 +20,12 @@ from levelhead.report.audit_page.effect_scale import (
 )
 from levelhead.report.audit_page.items import MAX_ITEM_BYTES, ItemTable, make_item_table
 from levelhead.report.audit_page.questions import QUESTIONS, Question, find_measure_text
-from levelhead.report.audit_page.sections import estimate_texts, format_items_used, truncate_text
+from levelhead.report.audit_page.sections import (
+    estimate_texts,
+    format_items_used,
+    p_text,
+    truncate_text,
+)
 from levelhead.report.audit_page.verdict_text import REASON_TEXT, STATUS_TEXT, Outcome
 from levelhead.report.theme import format_number
 
@@ -199,6 +205,10 @@ def describe_direction(row: AuditMeasureVerdict) -> str:
     """The direction of a difference, with the groups that it is about."""
     text = find_measure_text(row.measure)
     groups = () if row.measurement is None else row.measurement.groups
+    if text is not None and len(groups) == 2 and row.measurement and row.measurement.effect:
+        side = text.sides[row.measurement.effect[0] < 0]
+        if side:
+            return side.format(first=groups[0], second=groups[1])
     # Lists of words are named as in their files: male_names.
     toward = row.toward.replace("_", " ")
     if groups and all(group in toward for group in groups):
@@ -290,6 +300,17 @@ def _reliability(measurement: Measurement) -> Reliability:
     else:
         kind, text = "unknown", f"Not evaluated: {models}"
     return Reliability(kind, text, truncate_text(summarise_in_one_line(calibration)))
+
+
+def describe_certainty(measurement: Measurement) -> str:
+    """How sure a finding is: the corrected p-value, and what is known about the measure."""
+    reliability = _reliability(measurement)
+    known = {
+        "passed": "the measure followed bias that was planted in small models",
+        "failed": "the measure failed on models with planted bias",
+    }.get(reliability.kind, "the measure was not tried on models with planted bias")
+    p = p_text(adjusted_p_value(measurement))
+    return f"How sure: p {p} after correction; {known}." if p else f"How sure: {known}."
 
 
 def _command(audit: Audit, row: AuditMeasureVerdict) -> str:

@@ -19,6 +19,8 @@ MIN_LIMIT, MAX_LIMIT = 2, 8
 """Smallest and largest end of the axis; a larger effect is drawn at the end, with an arrow."""
 MAX_LIMIT_WITH_UNIT = 4
 LOG_ODDS, STANDARD_DEVIATIONS, PERCENT = "log-odds", "standard deviations", "%"
+MAX_LOG_ODDS = 7
+"""Beyond it, a ratio of odds is above a thousand and no readable number."""
 COHEN = ((0.8, "large"), (0.5, "medium"), (0.2, "small"), (0.0, "very small"))
 """Conventional sizes of a standardised difference (Cohen 1988)."""
 
@@ -101,28 +103,33 @@ def axis_ticks(limit: int) -> tuple[AxisTick, ...]:
 
 
 def describe_size(measurement: Measurement) -> str:
-    """The distance from parity in words that need no knowledge of the measure.
+    """The distance from parity and its interval, in words that need no knowledge of the measure.
 
     >>> from types import SimpleNamespace as Shown
-    >>> describe_size(Shown(unit="log-odds", effect=(0.7, 0.5, 0.9), value=0.7, parity=0.0))
-    'odds 2 to 1'
+    >>> describe_size(Shown(unit="log-odds", effect=(-0.7, -0.9, -0.5), value=0.7, parity=0.0))
+    'odds 2 to 1 (interval 1.6 to 2.5)'
     >>> describe_size(Shown(unit="% of pairs", effect=(8.0, 2.0, 9.0), value=58.0, parity=50.0))
-    '58% of pairs; parity is 50%'
+    '58% of pairs (interval 52 to 59); parity is 50%'
     """
     if measurement.effect is None or measurement.parity is None:
         return ""
-    distance = abs(measurement.effect[0])
-    if measurement.unit == LOG_ODDS and distance < 20:  # beyond, the ratio is no readable number
-        return f"odds {math.exp(distance):.2g} to 1"
-    if measurement.unit == STANDARD_DEVIATIONS:
+    value, *ends = measurement.effect
+    # The side is named in words: the size is that of its distance from parity.
+    low, high = sorted(-end if value < 0 else end for end in ends)
+    distance, unit = abs(value), measurement.unit
+    if unit == LOG_ODDS and distance < MAX_LOG_ODDS:
+        odds, least, most = (math.exp(number) for number in (distance, low, min(high, 700)))
+        return f"odds {odds:.2g} to 1 (interval {least:.2g} to {most:.2g})"
+    if unit == STANDARD_DEVIATIONS:
         word = next(word for least, word in COHEN if distance >= least)
-        return f"effect size {distance:.2g}, by convention {word}"
-    if measurement.unit.startswith(PERCENT):
-        unit = measurement.unit
-        return f"{measurement.value:.3g}{unit}; parity is {measurement.parity:.3g}%"
-    return f"{measurement.value:.3g} {measurement.unit}".rstrip() + (
-        f"; parity is {measurement.parity:.3g}"
-    )
+        return (
+            f"effect size {distance:.2g} (interval {low:.2g} to {high:.2g}), by convention {word}"
+        )
+    if unit.startswith(PERCENT):
+        low, high = (measurement.parity + end for end in ends)
+        parity = f"parity is {measurement.parity:.3g}%"
+        return f"{measurement.value:.3g}{unit} (interval {low:.3g} to {high:.3g}); {parity}"
+    return f"{distance:.3g} {unit}".rstrip() + f" from parity (interval {low:.3g} to {high:.3g})"
 
 
 def describe_scaled_size(measurement: Measurement) -> str:

@@ -9,7 +9,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from levelhead._version import __version__
 from levelhead.core.errors import MissingExtraError
-from levelhead.report.audit_page.cards import KIND_TEXT, describe_finding, make_cards
+from levelhead.report.audit_page.cards import (
+    KIND_TEXT,
+    capitalise,
+    describe_certainty,
+    describe_direction,
+    make_cards,
+)
 from levelhead.report.audit_page.comparison import make_comparison
 from levelhead.report.audit_page.data_sections import (
     data_section,
@@ -17,6 +23,7 @@ from levelhead.report.audit_page.data_sections import (
     provenance_section,
     statistics_section,
 )
+from levelhead.report.audit_page.effect_scale import describe_size
 from levelhead.report.audit_page.next_steps import choose_next_steps
 from levelhead.report.audit_page.questions import find_question
 from levelhead.report.audit_page.result_sections import (
@@ -96,6 +103,7 @@ class Finding(NamedTuple):
     """A detected bias, in words, and the card that explains it."""
 
     text: str
+    certainty: str
     title: str
     target: str
     is_core: bool
@@ -125,8 +133,18 @@ def make_findings(verdict: AuditVerdict) -> tuple[Finding, ...]:
     for row in detected:
         question = find_question(row.measure)
         target = "q-other" if question is None else f"q-{question.id}"
-        text = truncate_text(describe_finding(row))
-        findings.append(Finding(text, row.title, target, row.is_core))
+        if row.measurement is None:
+            continue
+        text = f"{capitalise(describe_direction(row))}: {describe_size(row.measurement)}."
+        findings.append(
+            Finding(
+                truncate_text(text),
+                describe_certainty(row.measurement),
+                row.title,
+                target,
+                row.is_core,
+            )
+        )
     return tuple(findings)
 
 

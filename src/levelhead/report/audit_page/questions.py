@@ -33,6 +33,9 @@ class MeasureText(NamedTuple):
     citation: str
     scope: str = ""
     """Groups that its items are about, if no option of the measure chooses them."""
+    sides: tuple[str, str] = ("", "")
+    """Meaning of a value above and below parity, with the names of the groups; by default the words
+    of the measurement."""
     bias_type: str = GENDER
     """Kind of bias that it finds; "stereotype" if its items are about several kinds of groups."""
     is_difference: bool = False
@@ -61,6 +64,12 @@ EFFECT_SIZE_LIMITS = (
     "An effect size has no scale: it can stay the same while every association shrinks. It is "
     "about the model's vectors or predictions of single words, not the texts that it writes."
 )
+OCCUPATION_SIDES = (
+    "{first} people are expected in occupations that {first} people dominate, and {second} people "
+    "in the others",
+    "{first} people are expected in occupations that {second} people dominate, and the other way "
+    "round",
+)
 ZHANG = "Zhang 2023, Counteracts"
 DAWKINS = "Dawkins et al. 2024"
 
@@ -78,6 +87,7 @@ QUESTIONS: tuple[Question, ...] = (
                 PROMPT_LIMITS,
                 ZHANG,
                 is_difference=True,
+                sides=OCCUPATION_SIDES,
             ),
             "cloze_top": MeasureText(
                 "Occupation sentences, top words",
@@ -88,6 +98,7 @@ QUESTIONS: tuple[Question, ...] = (
                 PROMPT_LIMITS + " Words outside the top predictions count as 0.",
                 ZHANG,
                 is_difference=True,
+                sides=OCCUPATION_SIDES,
             ),
             "lpbs": MeasureText(
                 "Target words in group sentences (LPBS)",
@@ -109,6 +120,7 @@ QUESTIONS: tuple[Question, ...] = (
                 "samples.",
                 "this project",
                 is_difference=True,
+                sides=OCCUPATION_SIDES,
             ),
         },
     ),
