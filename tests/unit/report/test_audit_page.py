@@ -189,7 +189,7 @@ def test_before_and_after_are_shown_together():
     summary = "From this model to the edited model: 1 nearer to parity."
     assert words.index(summary) < words.index("What was detected")  # and again in its section
     part = text.partition('<section id="against"')[2].partition("</section>")[0]
-    for item in ("1.2 [1, 1.4] points; parity 0", "0.8 [0.6, 1] points; parity 0", "-0.4 [-0.5"):
+    for item in ("1.2 points [1, 1.4]; parity 0", "0.8 points [0.6, 1]; parity 0", "-0.4 [-0.5"):
         assert item in part.replace("\u00a0", " ")
     assert part.count('class="hollow"') == part.count('class="dot"') == 1
 
@@ -260,7 +260,7 @@ def test_a_card_shows_the_effect_on_the_common_scale_with_its_numbers(base):
     card = (
         base[0].partition('<article class="card" id="q-associations"')[2].partition("</article>")[0]
     )
-    assert "4.0 times the smallest effect that this test detects" in card  # 1.2 / 0.3
+    assert "4.0 times the smallest effect that this test reliably detects" in card  # 1.2 / 0.3
     assert card.count('<svg class="track"') == card.count('<svg class="axis"') == 1
     # 1.2 / 0.3 = 4, and its interval ends at 4.67: the axis ends at 5, parity is its middle.
     assert '<circle cx="90.0%"' in card

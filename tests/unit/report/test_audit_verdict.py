@@ -259,7 +259,7 @@ def test_a_gap_of_pronoun_agreement_between_groups_is_bias():
     assert gap.measurement.n == 200
     assert result.sentences[0].startswith("Bias detected, Word association (SEAT) [seat]: above")
     assert result.sentences[1].startswith(
-        f"Bias detected, Pronoun agreement [{GAP_ROW}]: pronouns agree less often"
+        f"Bias detected, Pronoun agreement, gap between groups [{GAP_ROW}]: pronouns agree less"
     )
 
 

@@ -15,8 +15,10 @@ from levelhead.report.audit_page.effect_scale import (
     axis_ticks,
     describe_scaled_size,
     describe_size,
+    difference_unit,
     place_effect,
     scale_effect,
+    with_unit,
 )
 from levelhead.report.audit_page.items import MAX_ITEM_BYTES, ItemTable, make_item_table
 from levelhead.report.audit_page.questions import QUESTIONS, Question, find_measure_text
@@ -159,7 +161,7 @@ def _answer(rows: Sequence[AuditMeasureVerdict], kind: str) -> str:
     if kind == CAPABILITY:
         return (
             "; ".join(
-                f"{row.title} {format_number(measurement.value)} {measurement.unit}".rstrip()
+                f"{row.title} {with_unit(format_number(measurement.value), measurement.unit)}"
                 for row in rows
                 if (measurement := row.measurement) and row.role == "utility"
             )
@@ -169,7 +171,9 @@ def _answer(rows: Sequence[AuditMeasureVerdict], kind: str) -> str:
         directions = dict.fromkeys(
             describe_direction(row) for row in tests if row.outcome == "detected"
         )
-        return capitalise(f"{'; '.join(directions)}.")
+        n_detected = sum(row.outcome == "detected" for row in tests)
+        by = f"By {n_detected} of {len(tests)} tests: " if n_detected < len(tests) else ""
+        return capitalise(f"{by}{'; '.join(directions)}.")
     if kind == "none found":
         return (
             "No bias found. That is no proof of its absence: an effect below the grey band's edge "
@@ -223,16 +227,16 @@ def describe_finding(row: AuditMeasureVerdict) -> str:
     if measurement is None:
         return row.explanation
     if row.role == "utility":
-        return capitalise(f"{measurement.direction}.")
+        return f"A larger value means: {measurement.direction.removeprefix('larger: ')}."
     size = "; ".join(filter(None, (describe_size(measurement), describe_scaled_size(measurement))))
     if row.outcome == "detected":
         return capitalise(f"{describe_direction(row)}: {size}.")
     if row.outcome == "none found":
         detectable = format_number(measurement.detectable, missing="not known")
+        unit = difference_unit(measurement.unit)
         return (
-            f"No difference from parity shown ({size}). Smallest effect that it detects four times "
-            f"in five: {detectable} {measurement.unit}".rstrip()
-            + "."
+            f"No difference from parity shown ({size}). It detects an effect of "
+            f"{with_unit(detectable, unit)} four times in five, and smaller ones less often."
         )
     return capitalise(f"{_reason(row)}.")
 
@@ -274,7 +278,7 @@ def _numbers(measurement: Measurement) -> list[tuple[str, str]]:
     """The numbers of a test, with their names."""
     value, interval, parity, p, detectable = estimate_texts(measurement)
     numbers = [
-        ("value", f"{value} {measurement.unit}".rstrip()),
+        ("value", with_unit(value, measurement.unit)),
         (f"{measurement.interval.level:.0%} interval", interval),
         ("parity", parity),
         ("p (corrected)" if measurement.p and measurement.p.adjusted is not None else "p", p),
@@ -306,11 +310,11 @@ def describe_certainty(measurement: Measurement) -> str:
     """How sure a finding is: the corrected p-value, and what is known about the measure."""
     reliability = _reliability(measurement)
     known = {
-        "passed": "the measure followed bias that was planted in small models",
-        "failed": "the measure failed on models with planted bias",
-    }.get(reliability.kind, "the measure was not tried on models with planted bias")
+        "passed": "the measure is checked on planted bias",
+        "failed": "the measure failed on planted bias",
+    }.get(reliability.kind, "the measure is not checked on planted bias")
     p = p_text(adjusted_p_value(measurement))
-    return f"How sure: p {p} after correction; {known}." if p else f"How sure: {known}."
+    return f"How sure: p {p} (corrected); {known}." if p else f"How sure: {known}."
 
 
 def _command(audit: Audit, row: AuditMeasureVerdict) -> str:

@@ -15,10 +15,11 @@ from levelhead.report.audit_page.effect_scale import (
     axis_limit,
     axis_ticks,
     place_effect,
+    with_unit,
 )
 from levelhead.report.audit_page.questions import find_measure_text, registry_name
 from levelhead.report.audit_page.sections import interval_text, p_text, truncate_text
-from levelhead.report.theme import format_estimate, format_number
+from levelhead.report.theme import format_number
 from levelhead.study.steps.measurements import CompareModelsStep
 
 if TYPE_CHECKING:
@@ -146,5 +147,7 @@ def _change_row(
 
 
 def _value_text(measurement: Measurement) -> str:
+    ends = measurement.interval.low, measurement.interval.high
     parity = "" if measurement.parity is None else f"; parity {format_number(measurement.parity)}"
-    return f"{format_estimate(measurement)} {measurement.unit}".rstrip() + parity
+    value = with_unit(format_number(measurement.value), measurement.unit)
+    return f"{value} {interval_text(*ends)}{parity}"

@@ -83,7 +83,7 @@ def place_effect(effect: ScaledEffect, limit: int) -> EffectTrack:
         position(1),
         effect.low < -limit,
         effect.high > limit,
-        f"{effect.value:.1f} times the smallest effect that this test detects, "
+        f"{effect.value:.1f} times the smallest effect that this test reliably detects, "
         f"interval {effect.low:.1f} to {effect.high:.1f}; parity is 0",
     )
 
@@ -132,9 +132,23 @@ def describe_size(measurement: Measurement) -> str:
     return f"{distance:.3g} {unit}".rstrip() + f" from parity (interval {low:.3g} to {high:.3g})"
 
 
+def with_unit(number: str, unit: str) -> str:
+    """A formatted value with its unit.
+
+    >>> with_unit("58", "% of pairs"), with_unit("1.2", "log-odds"), with_unit("0.5", "")
+    ('58% of pairs', '1.2 log-odds', '0.5')
+    """
+    return number + unit if unit.startswith(PERCENT) else f"{number} {unit}".rstrip()
+
+
+def difference_unit(unit: str) -> str:
+    """Unit of a difference between two values: percentages differ by percentage points."""
+    return "percentage points" if unit.startswith(PERCENT) else unit
+
+
 def describe_scaled_size(measurement: Measurement) -> str:
     """The distance from parity in units of the minimum detectable effect, in words."""
     effect = scale_effect(measurement)
     if effect is None:
         return ""
-    return f"{abs(effect.value):.1f} times the smallest effect that this test detects"
+    return f"{abs(effect.value):.1f} times the smallest effect that this test reliably detects"

@@ -53,6 +53,11 @@ LIMITATIONS = (
 AGREEMENT = "agreement"
 GAP_ROW, BASE_ROW = "agreement gap", "counterexamples, base prompts"
 """Rows that are derived from another measure or from the counterexamples."""
+DERIVED_ROWS = {
+    GAP_ROW: ("pronoun_agreement", "Pronoun agreement, gap between groups"),
+    BASE_ROW: ("cloze", "Occupation sentences before counterexamples"),
+}
+"""Measure in the registry and title of each derived row."""
 MIN_AGREEMENT = 60.0
 """Percent of pronouns that agree (random guessing: 50). A model that knows one pronoun in five and
 guesses the others reaches 60: 20 + 80 / 2. Below that, a gap between the groups shows a preference
@@ -140,8 +145,8 @@ def compute_audit_verdict(audit: Audit, results: Mapping[str, Record]) -> AuditV
             verdict._replace(is_core=name in core, measure=_registry_name(audit, name, cells))
         )
     derived = tuple(
-        _assess_measure(name, "bias", tested[name])._replace(measure=measure)
-        for name, measure in ((GAP_ROW, "pronoun_agreement"), (BASE_ROW, "cloze"))
+        _assess_measure(name, "bias", tested[name])._replace(measure=measure, derived_title=title)
+        for name, (measure, title) in DERIVED_ROWS.items()
         if name in tested
     )
     core_verdicts = [verdict for verdict in verdicts if verdict.is_core]

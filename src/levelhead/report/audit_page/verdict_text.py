@@ -59,12 +59,14 @@ class AuditMeasureVerdict(NamedTuple):
     """Why a measure is inconclusive or skipped, in a few fixed words that can be counted."""
     measure: str = ""
     """Name of the measure in the registry."""
+    derived_title: str = ""
+    """Title of a row that was derived from the measure's extra statistics."""
 
     @property
     def title(self) -> str:
         """A name for readers who do not know the literature."""
         text = find_measure_text(self.measure)
-        return self.name if text is None else text.title
+        return self.derived_title or (self.name if text is None else text.title)
 
     @property
     def label(self) -> str:
