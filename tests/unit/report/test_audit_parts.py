@@ -93,7 +93,7 @@ def measured(values, groups=None, **changes):
 
 
 def top(result, name="crows", **options):
-    options = {"is_bias": True, "max_bytes": 10**6} | options
+    options = {"order": "contribution", "max_bytes": 10**6} | options
     table = make_item_table(result, find_measure_text(name), **options)
     return [item.item for item in table.top], table
 
@@ -102,7 +102,8 @@ def test_items_are_ordered_by_their_contribution_to_the_effect():
     values = {f"i{number}": float(number) for number in range(30)}
     assert top(measured(values))[0] == [f"i{number}" for number in range(29, 19, -1)]
     assert top(measured(values, value=-1.0))[0][:2] == ["i0", "i1"]
-    assert top(measured(values), is_bias=False)[0][:2] == ["i0", "i1"]
+    assert top(measured(values), order="lowest")[0][:2] == ["i0", "i1"]
+    assert top(measured(values), order="distance")[0][:2] == ["i0", "i29"]  # the mean is 14.5
 
 
 def test_items_of_a_difference_count_by_the_side_of_their_group():
@@ -138,7 +139,7 @@ def test_texts_of_items_cannot_end_their_script():
 
 def test_no_values_by_item_make_no_table():
     seat = audits.judged("seat", 1.0, 0.1, dropped=(DroppedItem("x", "y"),))
-    assert make_item_table(seat, None, is_bias=True, max_bytes=100) is None
+    assert make_item_table(seat, None, order="distance", max_bytes=100) is None
 
 
 # -- before and after

@@ -20,7 +20,12 @@ from levelhead.report.audit_page.effect_scale import (
     scale_effect,
     with_unit,
 )
-from levelhead.report.audit_page.items import MAX_ITEM_BYTES, ItemTable, make_item_table
+from levelhead.report.audit_page.items import (
+    MAX_ITEM_BYTES,
+    ItemOrder,
+    ItemTable,
+    make_item_table,
+)
 from levelhead.report.audit_page.questions import QUESTIONS, Question, find_measure_text
 from levelhead.report.audit_page.sections import (
     estimate_texts,
@@ -260,12 +265,18 @@ def _test_row(audit: Audit, row: AuditMeasureVerdict, limit: int, *, max_bytes: 
         _why_no_track(measurement) if is_bias and effect is None else "",
         tuple(_numbers(measurement)),
         _reliability(measurement) if is_bias else None,
-        make_item_table(measurement, text, is_bias=is_bias, max_bytes=max_bytes),
+        make_item_table(measurement, text, order=_item_order(kind), max_bytes=max_bytes),
         "" if row.is_core else "Added by the time budget: the headline does not count it.",
         text,
         _command(audit, row),
         tuple(truncate_text(note) for note in measurement.notes),
     )
+
+
+def _item_order(kind: str) -> ItemOrder:
+    if kind == CAPABILITY:
+        return "lowest"
+    return "contribution" if kind == "detected" else "distance"
 
 
 def _why_no_track(measurement: Measurement) -> str:

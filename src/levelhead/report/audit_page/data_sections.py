@@ -56,12 +56,20 @@ def omissions_section(
     hints = {name: failure.hint for name, failure in failures.items()}
     rows = [row for row in verdict.measures if row.measurement is None]
     skipped = [
-        (row.label, f"{row.reason}: {row.explanation}", _remedy(row.reason, hints.get(row.name)))
+        (
+            row.label,
+            _describe_reason(row.reason, row.explanation),
+            _remedy(row.reason, hints.get(row.name)),
+        )
         for row in rows
     ]
     listed = {row.name for row in rows}
     skipped += [
-        (_label_omitted(item.name), f"{item.reason}: {item.details}", _remedy(item.reason))
+        (
+            _label_omitted(item.name),
+            _describe_reason(item.reason, item.details),
+            _remedy(item.reason),
+        )
         for item in audit.omitted
         if item.name not in listed
     ]
@@ -83,6 +91,10 @@ def omissions_section(
         tables.append(PageTable(f"Sampled{budget}", ("what", "queries"), truncated_rows))
     captions = () if tables else ("Every measure that fits this model was run in full.",)
     return ReportSection("limits", "Not tested, and why", captions, tables=tuple(tables))
+
+
+def _describe_reason(reason: str, details: str) -> str:
+    return reason if details.startswith(reason) else f"{reason}: {details}"
 
 
 def _remedy(reason: str, hint: str | None = None) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from levelhead.report.audit_page.sections import truncate_text
 from levelhead.report.theme import format_number
@@ -17,6 +17,16 @@ if TYPE_CHECKING:
 TOP_ITEMS = 10
 MAX_ITEM_BYTES = 1_200_000
 """Size of all items in a page, shared by its measures: the page must stay small enough to send."""
+
+
+ItemOrder = Literal["contribution", "distance", "lowest"]
+"""Items first that contribute most to a finding; that lie farthest from the mean, if no direction
+was found; or that have the lowest values, for a capability."""
+CAPTIONS: dict[ItemOrder, str] = {
+    "contribution": "The {} items behind the number: those that contribute most",
+    "distance": "The {} items behind the number: those farthest from the mean of all items",
+    "lowest": "The {} items with the lowest values",
+}
 
 
 class PageItem(NamedTuple):
@@ -46,20 +56,21 @@ class ItemTable(NamedTuple):
 
 
 def make_item_table(
-    measurement: Measurement, text: MeasureText | None, *, is_bias: bool, max_bytes: int
+    measurement: Measurement, text: MeasureText | None, *, order: ItemOrder, max_bytes: int
 ) -> ItemTable | None:
     """Make the table of a measurement's items; None if no value by item was recorded.
 
     Args:
         measurement: measurement with its items.
         text: what the report says about the measure.
-        is_bias: whether the measure is one of bias: a utility's lowest values come first.
+        order: which items come first.
         max_bytes: size of the items that the page may hold.
     """
     if not measurement.per_item_values:
         return None
     details = {detail.item: detail for detail in measurement.item_details}
-    score = _contribution(measurement, text, details, is_bias=is_bias)
+    is_difference = text is not None and text.is_difference
+    score = _contribution(measurement, details, order=order, is_difference=is_difference)
     ranked = sorted(
         measurement.per_item_values,
         key=lambda row: (-score(row), -_margin(details.get(row.item)), row.item),
@@ -74,7 +85,7 @@ def make_item_table(
             "results/ of the audit."
         )
     return ItemTable(
-        _caption(len(shown), is_bias=is_bias, is_difference=bool(text and text.is_difference)),
+        CAPTIONS[order].format(len(shown)),
         tuple(_page_item(row, details) for row in shown),
         data,
         note,
@@ -82,29 +93,25 @@ def make_item_table(
     )
 
 
-def _caption(n: int, *, is_bias: bool, is_difference: bool) -> str:
-    if not is_bias:
-        return f"The {n} items with the lowest values"
-    how = "farthest from the mean of all items" if is_difference else "largest contribution first"
-    return f"The {n} items behind the number, {how}"
-
-
 def _contribution(
     measurement: Measurement,
-    text: MeasureText | None,
     details: Mapping[str, ItemDetail],
     *,
-    is_bias: bool,
+    order: ItemOrder,
+    is_difference: bool,
 ) -> Callable[[ItemValue], float]:
     """A function that scores how much an item contributes to the effect."""
-    if not is_bias:
+    if order == "lowest":
         return lambda row: -row.value
-    sign = -1.0 if measurement.effect is not None and measurement.effect[0] < 0 else 1.0
-    if text is None or not text.is_difference:
-        return lambda row: sign * row.value
     values = [row.value for row in measurement.per_item_values]
     mean = sum(values) / len(values)
-    sides = _group_sides(measurement.per_item_values, details, mean)
+    sides: Mapping[str, float] = {}
+    if order == "contribution" and is_difference:
+        sides = _group_sides(measurement.per_item_values, details, mean)
+    elif order == "contribution":
+        sign = -1.0 if measurement.effect is not None and measurement.effect[0] < 0 else 1.0
+        return lambda row: sign * row.value
+    # Without a direction, or without the groups of the items, both sides count alike.
     if not sides:
         return lambda row: abs(row.value - mean)
     return lambda row: (row.value - mean) * sides.get(_group(details, row), 0.0)
