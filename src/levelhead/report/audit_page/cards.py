@@ -18,7 +18,7 @@ from levelhead.report.audit_page.effect_scale import (
     difference_unit,
     place_effect,
     scale_effect,
-    with_unit,
+    format_with_unit,
 )
 from levelhead.report.audit_page.items import (
     MAX_ITEM_BYTES,
@@ -166,7 +166,7 @@ def _answer(rows: Sequence[AuditMeasureVerdict], kind: str) -> str:
     if kind == CAPABILITY:
         return (
             "; ".join(
-                f"{row.title} {with_unit(format_number(measurement.value), measurement.unit)}"
+                f"{row.title} {format_with_unit(format_number(measurement.value), measurement.unit)}"
                 for row in rows
                 if (measurement := row.measurement) and row.role == "utility"
             )
@@ -241,7 +241,7 @@ def describe_finding(row: AuditMeasureVerdict) -> str:
         unit = difference_unit(measurement.unit)
         return (
             f"No difference from parity shown ({size}). It detects an effect of "
-            f"{with_unit(detectable, unit)} four times in five, and smaller ones less often."
+            f"{format_with_unit(detectable, unit)} four times in five, and smaller ones less often."
         )
     return capitalise(f"{_reason(row)}.")
 
@@ -289,7 +289,7 @@ def _numbers(measurement: Measurement) -> list[tuple[str, str]]:
     """The numbers of a test, with their names."""
     value, interval, parity, p, detectable = estimate_texts(measurement)
     numbers = [
-        ("value", with_unit(value, measurement.unit)),
+        ("value", format_with_unit(value, measurement.unit)),
         (f"{measurement.interval.level:.0%} interval", interval),
         ("parity", parity),
         ("p (corrected)" if measurement.p and measurement.p.adjusted is not None else "p", p),

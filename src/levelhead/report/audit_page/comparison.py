@@ -15,7 +15,7 @@ from levelhead.report.audit_page.effect_scale import (
     axis_limit,
     axis_ticks,
     place_effect,
-    with_unit,
+    format_with_unit,
 )
 from levelhead.report.audit_page.questions import find_measure_text, registry_name
 from levelhead.report.audit_page.sections import interval_text, p_text, truncate_text
@@ -149,5 +149,5 @@ def _change_row(
 def _value_text(measurement: Measurement) -> str:
     ends = measurement.interval.low, measurement.interval.high
     parity = "" if measurement.parity is None else f"; parity {format_number(measurement.parity)}"
-    value = with_unit(format_number(measurement.value), measurement.unit)
+    value = format_with_unit(format_number(measurement.value), measurement.unit)
     return f"{value} {interval_text(*ends)}{parity}"

@@ -132,10 +132,10 @@ def describe_size(measurement: Measurement) -> str:
     return f"{distance:.3g} {unit}".rstrip() + f" from parity (interval {low:.3g} to {high:.3g})"
 
 
-def with_unit(number: str, unit: str) -> str:
+def format_with_unit(number: str, unit: str) -> str:
     """A formatted value with its unit.
 
-    >>> with_unit("58", "% of pairs"), with_unit("1.2", "log-odds"), with_unit("0.5", "")
+    >>> format_with_unit("58", "% of pairs"), format_with_unit("1.2", "log-odds"), format_with_unit("0.5", "")
     ('58% of pairs', '1.2 log-odds', '0.5')
     """
     return number + unit if unit.startswith(PERCENT) else f"{number} {unit}".rstrip()
