@@ -16,9 +16,9 @@ from levelhead.report.audit_page.effect_scale import (
     describe_scaled_size,
     describe_size,
     difference_unit,
+    format_with_unit,
     place_effect,
     scale_effect,
-    format_with_unit,
 )
 from levelhead.report.audit_page.items import (
     MAX_ITEM_BYTES,
@@ -164,14 +164,12 @@ def _answer(rows: Sequence[AuditMeasureVerdict], kind: str) -> str:
     tests = [row for row in rows if row.role == "bias"]
     tests = [row for row in tests if row.is_core] or tests
     if kind == CAPABILITY:
-        return (
-            "; ".join(
-                f"{row.title} {format_with_unit(format_number(measurement.value), measurement.unit)}"
-                for row in rows
-                if (measurement := row.measurement) and row.role == "utility"
-            )
-            + ". It has no parity: compare it with another model, or before and after an edit."
+        values = "; ".join(
+            f"{row.title} {format_with_unit(format_number(result.value), result.unit)}"
+            for row in rows
+            if (result := row.measurement) and row.role == "utility"
         )
+        return f"{values}. No parity: compare it with another model, or before and after an edit."
     if kind == "detected":
         directions = dict.fromkeys(
             describe_direction(row) for row in tests if row.outcome == "detected"

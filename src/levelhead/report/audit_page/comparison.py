@@ -14,8 +14,8 @@ from levelhead.report.audit_page.effect_scale import (
     ScaledEffect,
     axis_limit,
     axis_ticks,
-    place_effect,
     format_with_unit,
+    place_effect,
 )
 from levelhead.report.audit_page.questions import find_measure_text, registry_name
 from levelhead.report.audit_page.sections import interval_text, p_text, truncate_text

@@ -135,8 +135,8 @@ def describe_size(measurement: Measurement) -> str:
 def format_with_unit(number: str, unit: str) -> str:
     """A formatted value with its unit.
 
-    >>> format_with_unit("58", "% of pairs"), format_with_unit("1.2", "log-odds"), format_with_unit("0.5", "")
-    ('58% of pairs', '1.2 log-odds', '0.5')
+    >>> format_with_unit("58", "% of pairs"), format_with_unit("1.2", "log-odds")
+    ('58% of pairs', '1.2 log-odds')
     """
     return number + unit if unit.startswith(PERCENT) else f"{number} {unit}".rstrip()
 
