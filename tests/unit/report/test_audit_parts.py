@@ -68,7 +68,9 @@ def test_the_axis_is_symmetric_and_cuts_what_is_beyond_it():
     assert not inside.is_cut_low
     assert not inside.is_cut_high
     assert [tick.label for tick in axis_ticks(2)] == ["-2x", "-1x", "parity", "+1x", "+2x"]
-    assert [tick.label for tick in axis_ticks(8)] == ["-8x", "", "parity", "", "+8x"]
+    assert [tick.label for tick in axis_ticks(8)] == ["-8x", "-1x", "parity", "+1x", "+8x"]
+    assert [tick.is_tight for tick in axis_ticks(8)] == [False, True, False, True, False]
+    assert not any(tick.is_tight for tick in axis_ticks(4))
 
 
 def test_a_size_is_described_without_the_measures_unit_where_there_is_a_plainer_one():

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 MIN_LIMIT, MAX_LIMIT = 2, 8
 """Smallest and largest end of the axis; a larger effect is drawn at the end, with an arrow."""
 MAX_LIMIT_WITH_UNIT = 4
+"""Longest axis on which a narrow screen has room for the labels of -1, 0 and 1."""
 LOG_ODDS, STANDARD_DEVIATIONS, PERCENT = "log-odds", "standard deviations", "%"
 MAX_LOG_ODDS = 7
 """Beyond it, a ratio of odds is above a thousand and no readable number."""
@@ -53,6 +54,8 @@ class AxisTick(NamedTuple):
 
     position: float
     label: str
+    is_tight: bool
+    """Whether the label has no room on a narrow screen."""
 
 
 def scale_effect(measurement: Measurement | None) -> ScaledEffect | None:
@@ -91,12 +94,11 @@ def place_effect(effect: ScaledEffect, limit: int) -> EffectTrack:
 def axis_ticks(limit: int) -> tuple[AxisTick, ...]:
     """The ticks of the axis: its ends, parity, and the minimum detectable effect."""
     values = sorted({-limit, -1, 0, 1, limit})
-    # On a narrow screen, the labels of -1, 0 and 1 would overlap on a long axis.
-    hidden = {-1, 1} if limit > MAX_LIMIT_WITH_UNIT else set()
     return tuple(
         AxisTick(
             round(50 + 50 * value / limit, 2),
-            "" if value in hidden else f"{value:+d}x" if value else "parity",
+            f"{value:+d}x" if value else "parity",
+            abs(value) == 1 and limit > MAX_LIMIT_WITH_UNIT,
         )
         for value in values
     )

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from levelhead.report.audit_page.questions import MeasureText
 
 TOP_ITEMS = 10
-MAX_ITEM_BYTES = 1_200_000
+MAX_ITEM_BYTES = 1_600_000
 """Size of all items in a page, shared by its measures: the page must stay small enough to send."""
 
 
