@@ -119,8 +119,8 @@ def make_cards(audit: Audit, verdict: AuditVerdict) -> tuple[QuestionCard, ...]:
     n_tables = sum(bool(row.measurement and row.measurement.per_item_values) for row in rows) or 1
     cards = []
     for question in (*QUESTIONS, OTHER_QUESTION):
-        known = question.measures or {
-            row.measure: None for row in rows if find_measure_text(row.measure) is None
+        known = set(question.measures) or {
+            row.measure for row in rows if find_measure_text(row.measure) is None
         }
         # Of what did not run, the core suite alone belongs here: the rest has its own section.
         planned = [row for row in rows if row.measure in known and (row.is_core or row.measurement)]

@@ -79,9 +79,9 @@ def omissions_section(
         for name, failure in failures.items()
         if name not in listed
     ]
-    skipped = [tuple(map(truncate_text, row)) for row in skipped]
+    skipped_rows = tuple(tuple(map(truncate_text, row)) for row in skipped)
     columns = ("what", "why not", "what would make it testable")
-    tables = [PageTable("Not tested", columns, tuple(skipped))] * bool(skipped)
+    tables = [PageTable("Not tested", columns, skipped_rows)] * bool(skipped)
     if audit.truncated:
         budget = f" in {audit.budget:g} seconds" if audit.budget else ""
         truncated_rows = tuple(

@@ -95,7 +95,7 @@ class Tile(NamedTuple):
     """A count of the first screen."""
 
     kind: str
-    count: int
+    number: int
     word: str
 
 

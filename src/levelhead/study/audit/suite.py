@@ -93,7 +93,8 @@ def planned_text(name: str) -> str:
     >>> planned_text("seat-weat6"), planned_text("crows-larger")
     ('seat:weat_test=weat6', 'crows:subsample_fraction=0.125')
     """
-    texts = {measure.name: measure.text for measure in (*AUDIT_MEASURES, *CORE)}
+    texts = {added.name: added.text for added in AUDIT_MEASURES}
+    texts |= {core.name: core.text for core in CORE}
     return texts.get(name.removesuffix(LARGER_SUFFIX), name)
 
 
