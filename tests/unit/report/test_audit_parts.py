@@ -24,6 +24,7 @@ from levelhead.report.audit_page.questions import QUESTIONS, find_measure_text, 
 from levelhead.report.audit_page.verdict import compute_audit_verdict
 from levelhead.study.audit.core_suite import CORE
 from levelhead.study.audit.suite import AUDIT_MEASURES, planned_text
+from levelhead.study.steps.config import ModelSource
 
 CELL = "cell.audit.model."
 
@@ -206,6 +207,34 @@ def test_a_classifiers_finding_leads_to_a_mitigation_of_classifiers():
     audit = audits.audit(roles=roles, omitted=())
     result = steps(audit=audit, counterfactual=flips)
     assert "levelhead mitigate select a-model" in result[1].command
+
+
+@pytest.mark.parametrize(
+    ("name", "verdict", "words"),
+    [
+        ("crows", "farther from parity (higher)", "got worse"),
+        ("pppl", "higher", "against its cost"),
+        ("crows", "nearer to parity (lower)", "guard it in the next release"),
+    ],
+)
+def test_a_comparison_leads_to_what_it_shows(name, verdict, words):
+    comparison = audits.comparison(name).model_copy(update={"verdict": verdict})
+    results = audits.results(**{f"against.other.{name}": comparison})
+    audit = audits.audit(omitted=())
+    result = choose_next_steps(audit, compute_audit_verdict(audit, results), has_head_map=False)
+    assert any(words in step.text and step.target == "against" for step in result)
+
+
+def test_the_models_of_a_comparison_are_named():
+    plan = audits.audit().study_config
+    base, edited = ModelSource(path="bert"), ModelSource(path="bert", edit="edit")
+    for models, names in (
+        ({"model": edited, "other": base}, ("the unedited model", "the edited model")),
+        ({"model": base, "other": ModelSource(path="org/two")}, ("org/two", "a-model")),
+        ({"model": base}, ("this model", "the edited model")),
+    ):
+        audit = audits.audit(study_config=plan.model_copy(update={"models": models}))
+        assert audit.compared_names == names
 
 
 def test_what_did_not_run_comes_before_what_was_found():

@@ -20,7 +20,6 @@ from levelhead.report.audit_page.effect_scale import (
 from levelhead.report.audit_page.questions import find_measure_text, registry_name
 from levelhead.report.audit_page.sections import interval_text, p_text, truncate_text
 from levelhead.report.theme import format_number
-from levelhead.study.steps.measurements import CompareModelsStep
 
 if TYPE_CHECKING:
     from levelhead.core.results import Measurement
@@ -71,9 +70,7 @@ def make_comparison(verdict: AuditVerdict, audit: Audit) -> ComparisonPart | Non
     """Make the comparison of two models; None if the audit compares none."""
     if not verdict.comparisons:
         return None
-    before, after = "this model", "the edited model"
-    if audit.study_config.rows(CompareModelsStep):
-        before, after = "the other model", "this model"
+    before, after = audit.compared_names
     scaled = [_scale_both(comparison) for comparison in verdict.comparisons]
     limit = axis_limit(effect for pair in scaled if pair for effect in pair)
     rows = [

@@ -6,7 +6,7 @@ import shlex
 from typing import TYPE_CHECKING, NamedTuple
 
 from levelhead.core.verdicts import NO_SKILL
-from levelhead.measures.compare import CHANGED_SIDES, FARTHER
+from levelhead.report.audit_page.comparison import COST, IMPROVED, WORSE, classify_change
 from levelhead.report.audit_page.questions import find_question
 from levelhead.study.audit.suite import LOCATORS
 
@@ -41,7 +41,8 @@ def choose_next_steps(
         verdict: its verdict.
         has_head_map: whether the page shows which heads carry the bias.
     """
-    model = shlex.quote(audit.model_name.removesuffix(", edited"))
+    name = audit.model_name.removesuffix(", edited")
+    model = shlex.quote(name) + (" --edit EDIT" if name != audit.model_name else "")
     tests = [row for row in (*verdict.measures, *verdict.derived) if row.role == "bias"]
     tests = [row for row in tests if row.is_core]
     detected = [row for row in tests if row.outcome == "detected"]
@@ -102,14 +103,23 @@ def _steps_after_gaps(
 
 
 def _steps_after_comparison(verdict: AuditVerdict) -> list[NextStep]:
-    worse = [
-        comparison
-        for comparison in verdict.comparisons
-        if comparison.verdict.startswith((FARTHER, CHANGED_SIDES)) and not comparison.mark
-    ]
-    if not worse:
+    kinds = {classify_change(comparison) for comparison in verdict.comparisons}
+    if WORSE in kinds:
+        return [
+            NextStep("Look at what got worse: the change may not be worth it.", target="against")
+        ]
+    if COST in kinds:
+        return [NextStep("Weigh what came nearer to parity against its cost.", target="against")]
+    if IMPROVED not in kinds:
         return []
-    return [NextStep("Look at what got worse before you use the second model.", target="against")]
+    gate = "levelhead gate FOLDER --policy policy.toml"
+    return [
+        NextStep(
+            "Check what came nearer to parity, and let a policy guard it in the next release.",
+            gate,
+            "against",
+        )
+    ]
 
 
 def _steps_after_finding(

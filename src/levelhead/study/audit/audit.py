@@ -76,6 +76,16 @@ class Audit(Record):
         return self.study_config.description.removeprefix(DESCRIPTION_PREFIX)
 
     @property
+    def compared_names(self) -> tuple[str, str]:
+        """The two models of a comparison, the first before the second."""
+        model, other = (self.study_config.models.get(name) for name in (MODEL, OTHER))
+        if other is None:
+            return "this model", "the edited model"
+        if model is not None and model.edit and model.path == other.path and not other.edit:
+            return "the unedited model", "the edited model"
+        return _display_name(other), self.model_name
+
+    @property
     def core_names(self) -> tuple[str, ...]:
         """The measures on which the verdict is based."""
         return self.core or tuple(name for name, _ in self.roles)
