@@ -28,6 +28,7 @@ from levelhead.cli.shared.options import (
     DryRun,
     Dtype,
     Edit,
+    Items,
     Json,
     Model,
     Quiet,
@@ -105,6 +106,7 @@ def audit_command(
     revision: Revision = None,
     device: Device = None,
     dtype: Dtype = "float32",
+    items: Items = True,
     json: Json = False,
     quiet: Quiet = False,
     workers: Workers = None,
@@ -162,7 +164,7 @@ def audit_command(
         from levelhead.study.cost import estimate_study_cost
 
         lm = load_model()
-        core = _plan_core(lm, sources, limit, inference, cores)
+        core = _plan_core(lm, sources, limit, inference, cores, record_items=items)
         cost = estimate_study_cost(core.study_config, folder)
         if json:
             typer.echo(cost.to_json())
@@ -187,7 +189,7 @@ def audit_command(
 
     lm = load_model()
     audit_plan, results = _run_audit(
-        _load_or_plan_audit(lm, sources, folder, limit, inference, cores),
+        _load_or_plan_audit(lm, sources, folder, limit, inference, cores, record_items=items),
         lm,
         folder,
         clock,
@@ -204,6 +206,8 @@ def _load_or_plan_audit(
     limit: float | None,
     inference: Inference,
     threads: int,
+    *,
+    record_items: bool = True,
 ) -> Audit:
     """Load the audit of a folder, or plan its core suite.
 
@@ -215,22 +219,36 @@ def _load_or_plan_audit(
         save_audit,
     )
 
-    audit = load_matching_audit(folder, compute_request_hash(lm, sources, inference, threads))
+    request_hash = compute_request_hash(lm, sources, inference, threads, record_items=record_items)
+    audit = load_matching_audit(folder, request_hash)
     if audit is not None and audit.budget == limit:
         return audit
-    audit = _plan_core(lm, sources, limit, inference, threads)
+    audit = _plan_core(lm, sources, limit, inference, threads, record_items=record_items)
     save_audit(audit, folder)
     return audit
 
 
 def _plan_core(
-    lm: LM, sources: AuditSources, limit: float | None, inference: Inference, threads: int
+    lm: LM,
+    sources: AuditSources,
+    limit: float | None,
+    inference: Inference,
+    threads: int,
+    *,
+    record_items: bool = True,
 ) -> Audit:
     """Plan the core suite; a model that no measure of bias fits is inconclusive, not an error."""
     from levelhead.study.audit.audit import NoBiasMeasureError, plan_core
 
     try:
-        return plan_core(lm, sources, budget=limit, inference=inference, threads=threads)
+        return plan_core(
+            lm,
+            sources,
+            budget=limit,
+            inference=inference,
+            threads=threads,
+            record_items=record_items,
+        )
     except NoBiasMeasureError as error:
         typer.echo(f"levelhead: {error}", err=True)
         raise ExitWithCode(INCONCLUSIVE) from None

@@ -19,6 +19,7 @@ from levelhead.cli.shared.options import (
     DryRun,
     Dtype,
     Edit,
+    Items,
     Json,
     Level,
     ModelOrServer,
@@ -81,6 +82,7 @@ def measure_command(
     edit: Edit = None,
     against: Against = None,
     output: Output = None,
+    items: Items = True,
     json: Json = False,
     details: Annotated[bool, details_option("Show the supporting numbers of each measure.")] = (
         False
@@ -178,7 +180,7 @@ def measure_command(
         allow_pickle=allow_pickle,
         batch_size=batch_size,
     )
-    context = RunContext(store=response_store(store, model), threads=threads)
+    context = RunContext(store=response_store(store, model), threads=threads, record_items=items)
     if dry_run:
         if multiverse:
             raise typer.BadParameter("--dry-run cannot count the queries of --multiverse")

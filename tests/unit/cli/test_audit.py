@@ -161,10 +161,22 @@ def test_another_budget_plans_the_rest_anew_on_the_same_core_suite(tmp_path, mon
     held = audits.audit(omitted=(), budget=60.0)
     planning.save_audit(held, tmp_path / "audit")
     monkeypatch.setattr(
-        planning, "compute_request_hash", lambda lm, sources, inference, threads: held.request_hash
+        planning, "compute_request_hash", lambda *given, record_items: held.request_hash
     )
     monkeypatch.setattr(planning, "plan_core", lambda *given, **how: core_audit())
     same = cli._load_or_plan_audit(None, None, tmp_path / "audit", 60.0, Inference(), 1)
     assert same == held
     other = cli._load_or_plan_audit(None, None, tmp_path / "audit", 600.0, Inference(), 1)
     assert other.stage == "core"
+    # Texts of items are left out where the user says so, and such an audit is planned for itself.
+    choices = []
+    monkeypatch.setattr(
+        planning, "plan_core", lambda *given, **how: choices.append(how) or core_audit()
+    )
+    monkeypatch.setattr(
+        planning, "compute_request_hash", lambda *given, record_items: str(record_items)
+    )
+    cli._load_or_plan_audit(
+        None, None, tmp_path / "other", 60.0, Inference(), 1, record_items=False
+    )
+    assert [how["record_items"] for how in choices] == [False]

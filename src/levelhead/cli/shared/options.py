@@ -229,6 +229,15 @@ Quiet = Annotated[
     bool,
     typer.Option("--quiet", "-q", rich_help_panel=Panel.OUTPUT, help="Print no progress."),
 ]
+Items = Annotated[
+    bool,
+    typer.Option(
+        "--items/--no-items",
+        rich_help_panel=Panel.OUTPUT,
+        help="Whether results contain the texts of the items; leave them out if they are "
+        "confidential.",
+    ),
+]
 DryRun = Annotated[
     bool,
     typer.Option(
