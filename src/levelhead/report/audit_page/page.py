@@ -153,7 +153,9 @@ def make_other_results(verdict: AuditVerdict) -> tuple[Finding, ...]:
     """What the other tests of the core suite say, and what they could have missed."""
     others = [row for row in verdict.bias_tests if row.outcome != "detected"]
     return tuple(
-        Finding(truncate_text(describe_no_finding(row)), "", row.title, _card_id(row.measure), True)
+        Finding(
+            truncate_text(describe_no_finding(row)), "", row.title, _card_id(row.measure), "", True
+        )
         for row in others
     )
 
