@@ -102,6 +102,18 @@ def test_all_items_can_be_searched_and_sorted(opened):
     assert "she 0.77, he 0.2" in place.find_element(By.CSS_SELECTOR, "tbody").text
 
 
+def test_one_click_from_the_first_screen_shows_the_examples(opened):
+    looks(opened, width=1280)
+    opened.execute_script(
+        "document.querySelectorAll('details').forEach((e) => { e.open = false; })"
+    )
+    opened.execute_script("window.scrollTo(0, 0)")
+    opened.find_element(By.LINK_TEXT, "Examples").click()
+    table = opened.find_element(By.ID, "t-seat-examples")
+    WebDriverWait(opened, 5).until(lambda _: table.is_displayed())
+    assert opened.execute_script("return arguments[0].getBoundingClientRect().top", table) < 900
+
+
 def test_hostile_items_stay_text(opened):
     place = opened.find_element(By.CSS_SELECTOR, "[data-items='t-seat-items']")
     opened.execute_script("arguments[0].closest('details').open = true", place)

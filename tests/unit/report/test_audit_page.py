@@ -305,6 +305,7 @@ def test_nothing_found_is_followed_by_its_caveat_and_a_step():
     text, _ = seen(results=cells(**{"cell.audit.model.seat": calm}))
     assert "Do not read this as proof" in text
     assert "No bias found. That is no proof of its absence" in text
+    assert "no bias found; an effect below 0.3 points could be missed." in text
     assert "levelhead measure MY-CLASSIFIER -m counterfactual" in text
 
 

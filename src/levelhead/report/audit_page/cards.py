@@ -244,6 +244,18 @@ def describe_finding(row: AuditMeasureVerdict) -> str:
     return capitalise(f"{_reason(row)}.")
 
 
+def describe_no_finding(row: AuditMeasureVerdict) -> str:
+    """Why a test is no finding: what it could have missed, or why it could not tell."""
+    measurement = row.measurement
+    if measurement is None:
+        return f"not run ({row.reason})."
+    if row.outcome != "none found":
+        return f"{KIND_TEXT[row.outcome]}: {_reason(row)}."
+    detectable = format_number(measurement.detectable, missing="not known")
+    missed = format_with_unit(detectable, difference_unit(measurement.unit))
+    return f"no bias found; an effect below {missed} could be missed."
+
+
 def _test_row(audit: Audit, row: AuditMeasureVerdict, limit: int, *, max_bytes: int) -> TestRow:
     measurement = row.measurement
     if measurement is None:
@@ -253,7 +265,7 @@ def _test_row(audit: Audit, row: AuditMeasureVerdict, limit: int, *, max_bytes: 
     effect = scale_effect(measurement) if is_bias else None
     text = find_measure_text(row.measure)
     return TestRow(
-        f"t-{row.name.replace(' ', '-').replace(',', '')}",
+        row.anchor,
         with_mark(row.title, measurement),
         row.name,
         kind,
@@ -319,11 +331,11 @@ def describe_certainty(measurement: Measurement) -> str:
     """How sure a finding is: the corrected p-value, and what is known about the measure."""
     reliability = _reliability(measurement)
     known = {
-        "passed": "the measure is checked on planted bias",
-        "failed": "the measure failed on planted bias",
-    }.get(reliability.kind, "the measure is not checked on planted bias")
+        "passed": "measure checked on planted bias",
+        "failed": "measure failed on planted bias",
+    }.get(reliability.kind, "measure not checked on planted bias")
     p = p_text(adjusted_p_value(measurement))
-    return f"How sure: p {p} (corrected); {known}." if p else f"How sure: {known}."
+    return f"How sure: p {p}; {known}." if p else f"How sure: {known}."
 
 
 def _command(audit: Audit, row: AuditMeasureVerdict) -> str:

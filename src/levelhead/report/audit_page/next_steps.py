@@ -127,11 +127,12 @@ def _steps_after_finding(
 ) -> list[NextStep]:
     """Steps after bias was detected: read, locate, mitigate, and guard the release."""
     question = find_question(detected[0].measure)
+    examples = next((row.examples_anchor for row in detected if row.examples_anchor), "")
     steps = [
         NextStep(
             "Read the examples behind the first finding, and decide whether they matter for your "
             "use.",
-            target="questions" if question is None else f"q-{question.id}",
+            target=examples or ("questions" if question is None else f"q-{question.id}"),
         )
     ]
     measures = {row.measure for row in detected}

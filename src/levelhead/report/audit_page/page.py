@@ -14,6 +14,7 @@ from levelhead.report.audit_page.cards import (
     capitalise,
     describe_certainty,
     describe_direction,
+    describe_no_finding,
     make_cards,
 )
 from levelhead.report.audit_page.comparison import make_comparison
@@ -75,6 +76,7 @@ def render_audit_page(audit: Audit, results: Mapping[str, Record], *, command: s
         headline=truncate_text(verdict.headline),
         tiles=make_tiles(verdict),
         findings=make_findings(verdict),
+        other_results=make_other_results(verdict),
         steps=choose_next_steps(
             audit, verdict, has_head_map=any(section.id == "heads" for section in sections)
         ),
@@ -106,6 +108,8 @@ class Finding(NamedTuple):
     certainty: str
     title: str
     target: str
+    examples: str
+    """Id of the items behind the finding; empty if none were recorded."""
     is_core: bool
 
 
@@ -129,23 +133,36 @@ def make_findings(verdict: AuditVerdict) -> tuple[Finding, ...]:
     rows = [*verdict.measures, *verdict.derived]
     detected = [row for row in rows if row.role == "bias" and row.outcome == "detected"]
     detected.sort(key=lambda row: not row.is_core)
-    findings = []
-    for row in detected:
-        question = find_question(row.measure)
-        target = "q-other" if question is None else f"q-{question.id}"
-        if row.measurement is None:
-            continue
-        text = f"{capitalise(describe_direction(row))}: {describe_size(row.measurement)}."
-        findings.append(
-            Finding(
-                truncate_text(text),
-                describe_certainty(row.measurement),
-                row.title,
-                target,
-                row.is_core,
-            )
+    return tuple(
+        Finding(
+            truncate_text(
+                f"{capitalise(describe_direction(row))}: {describe_size(row.measurement)}."
+            ),
+            describe_certainty(row.measurement),
+            row.title,
+            _card_id(row.measure),
+            row.examples_anchor,
+            row.is_core,
         )
-    return tuple(findings)
+        for row in detected
+        if row.measurement is not None
+    )
+
+
+def make_other_results(verdict: AuditVerdict) -> tuple[Finding, ...]:
+    """What the other tests of the core suite say, and what they could have missed."""
+    others = [row for row in verdict.bias_tests if row.outcome != "detected"]
+    return tuple(
+        Finding(
+            truncate_text(describe_no_finding(row)), "", row.title, _card_id(row.measure), "", True
+        )
+        for row in others
+    )
+
+
+def _card_id(measure: str) -> str:
+    question = find_question(measure)
+    return "q-other" if question is None else f"q-{question.id}"
 
 
 def _jinja() -> tuple[Any, Any]:

@@ -69,6 +69,17 @@ class AuditMeasureVerdict(NamedTuple):
         return self.derived_title or (self.name if text is None else text.title)
 
     @property
+    def anchor(self) -> str:
+        """Id of the test on a page."""
+        return f"t-{self.name.replace(' ', '-').replace(',', '')}"
+
+    @property
+    def examples_anchor(self) -> str:
+        """Id of the items behind the test; empty if no value by item was recorded."""
+        has_items = self.measurement is not None and self.measurement.per_item_values
+        return f"{self.anchor}-examples" if has_items else ""
+
+    @property
     def label(self) -> str:
         """The title, and the name with which commands find the measure."""
         return self.name if self.title == self.name else f"{self.title} [{self.name}]"

@@ -6,6 +6,14 @@ for (const place of document.querySelectorAll("div.all-items")) {
   summary.textContent = place.dataset.title;
   details.addEventListener("toggle", () => buildTable(place, details), { once: true });
 }
+// A link to something inside closed details opens them; not every browser does so by itself.
+function reveal() {
+  const target = document.getElementById(decodeURIComponent(location.hash.slice(1)));
+  for (let part = target; part; part = part.parentElement) if (part.tagName === "DETAILS") part.open = true;
+  target?.scrollIntoView();
+}
+addEventListener("hashchange", reveal);
+if (location.hash) reveal();
 function buildTable(place, details) {
   const items = JSON.parse(document.getElementById(place.dataset.items).textContent);
   const add = (parent, tag, text = "") => {
