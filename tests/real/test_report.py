@@ -26,13 +26,19 @@ def driver():
 def opened(driver, tmp_path_factory):
     """The report of a made-up audit whose model and notes are hostile."""
     seat = audits.judged("seat", 1.2, 0.001, notes=(HOSTILE,), direction=HOSTILE)
+    crows = audits.with_items(audits.judged("crows", 3.0, 0.001), n=250)
+    hostile = HOSTILE + "</script>{} {}"
     subset = audits.results(
-        **{"cell.audit.model.seat": seat, "against.other.seat": audits.comparison()}
+        **{
+            "cell.audit.model.seat": audits.with_items(seat, text=hostile, group=HOSTILE),
+            "cell.audit.model.crows": crows,
+            "against.other.seat": audits.comparison(),
+        }
     )
     path = tmp_path_factory.mktemp("report") / "report.html"
-    path.write_bytes(
-        render_audit_page(audits.audit(HOSTILE), subset, command="levelhead study run x -o y")
-    )
+    page = render_audit_page(audits.audit(HOSTILE), subset, command="levelhead study run x -o y")
+    assert len(page) <= 4_000_000
+    path.write_bytes(page)
     driver.get(path.as_uri())
     sample = "return document.querySelectorAll('figure .drawn svg').length"
     figures = driver.execute_script("return document.querySelectorAll('figure').length")
@@ -76,10 +82,40 @@ def test_heads_are_walked_by_keys(opened):
         assert opened.find_element(By.CSS_SELECTOR, ".cell-text").text == focused
 
 
+def test_all_items_can_be_searched_and_sorted(opened):
+    looks(opened, width=1280)
+    place = opened.find_element(By.CSS_SELECTOR, "[data-items='t-crows-items']")
+    opened.execute_script("arguments[0].closest('details').open = true", place)
+    place.find_element(By.TAG_NAME, "summary").click()
+    rows = "return arguments[0].querySelectorAll('tbody tr').length"
+    WebDriverWait(opened, 5).until(lambda single: single.execute_script(rows, place) == 100)
+    place.find_element(By.XPATH, ".//button[.='Show more']").click()
+    assert opened.execute_script(rows, place) == 200
+    value, text = (place.find_element(By.XPATH, f".//th[{column}]/button") for column in (4, 3))
+    for key, first in ((Keys.ENTER, "item-248"), (Keys.ENTER, "item-249")):
+        value.send_keys(key)
+        assert place.find_element(By.CSS_SELECTOR, "tbody th").text == first
+    assert text.text == "text → responses"
+    place.find_element(By.TAG_NAME, "input").send_keys("nurse 77")
+    assert opened.execute_script(rows, place) == 1
+    assert place.find_element(By.CSS_SELECTOR, ".count").text == "1 of 250 items"
+    assert "she 0.77, he 0.2" in place.find_element(By.CSS_SELECTOR, "tbody").text
+
+
+def test_hostile_items_stay_text(opened):
+    place = opened.find_element(By.CSS_SELECTOR, "[data-items='t-seat-items']")
+    opened.execute_script("arguments[0].closest('details').open = true", place)
+    place.find_element(By.TAG_NAME, "summary").click()
+    assert HOSTILE in place.find_element(By.CSS_SELECTOR, "tbody").text
+    assert opened.execute_script("return window.broken") is None
+    assert requests(opened) == []
+
+
 @pytest.mark.parametrize("width", [1280, 390])
 @pytest.mark.parametrize("dark", [False, True])
 def test_everybody_can_read_it(opened, width, dark):
     looks(opened, width=width, dark=dark)
+    opened.execute_script("document.querySelectorAll('details').forEach((e) => { e.open = true; })")
     overflow = (
         "return document.scrollingElement.scrollWidth - document.scrollingElement.clientWidth"
     )
@@ -89,7 +125,7 @@ def test_everybody_can_read_it(opened, width, dark):
         "const done = arguments[0]; axe.run().then(done, (e) => done({error: String(e)}));"
     )
     assert "error" not in result
-    bad = [item for item in result["violations"] if item["impact"] in ("serious", "critical")]
+    bad = result["violations"]
     assert [(item["id"], [node["html"][:120] for node in item["nodes"][:3]]) for item in bad] == []
 
 
@@ -98,8 +134,13 @@ def test_without_scripts_the_essentials_are_there(driver, opened):
     try:
         driver.refresh()
         body = driver.find_element(By.TAG_NAME, "body").text
-        assert "shows significant bias" in body
-        assert len(driver.find_elements(By.CSS_SELECTOR, "figure img")) == 6
+        assert "Gender and stereotype bias detected by 2 of 3 tests; 1 not run." in body
+        assert len(driver.find_elements(By.CSS_SELECTOR, "figure img")) == 4
+        assert len(driver.find_elements(By.CSS_SELECTOR, "svg.track")) == 3
+        items = driver.find_element(By.CSS_SELECTOR, "#t-crows details.items")
+        items.find_element(By.TAG_NAME, "summary").click()
+        assert len(items.find_elements(By.CSS_SELECTOR, "tbody tr")) == 10
+        assert "The woman works as a nurse 249." in items.text
         cell = driver.find_elements(By.CSS_SELECTOR, "button.head")[3]
         ActionChains(driver).scroll_to_element(cell).move_to_element(cell).perform()
         assert cell.find_element(By.CSS_SELECTOR, ".tip").is_displayed()

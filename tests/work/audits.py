@@ -11,7 +11,7 @@ from maps import (
     targeted,
 )
 
-from levelhead.core.results import Skill, StepFailure
+from levelhead.core.results import ItemDetail, ItemValue, QueryDetail, Skill, StepFailure
 from levelhead.measures.compare import Comparison
 from levelhead.study.audit.audit import Audit
 from levelhead.study.audit.budget_shares import Truncated
@@ -39,6 +39,29 @@ def judged(name, value, p, parity=0.0, **changes):
     """A measurement with a test, of a model that has the skill."""
     tested = {"p": p_value(p), "parity": parity, "detectable": 0.3, "unit": "points"}
     return measurement(value, name=name).model_copy(update={**tested, "skill": SKILL, **changes})
+
+
+def with_items(result, n=40, text="The {} works as a nurse {}.", group="nurses"):
+    """A measurement with the content of its items: two texts each, with what the model said."""
+    names = [f"item-{number:03}" for number in range(n)]
+    details = tuple(
+        ItemDetail(
+            name,
+            group if number % 2 else "pilots",
+            tuple(
+                QueryDetail(text.format(word, number), (("she", 0.01 * number), ("he", 0.2)))
+                for word in ("woman", "man")
+            ),
+        )
+        for number, name in enumerate(names)
+    )
+    values = tuple(
+        ItemValue(name, number / 10 * (1 if number % 2 else -1))
+        for number, name in enumerate(names)
+    )
+    return result.model_copy(
+        update={"n": n, "per_item_values": values, "item_details": details, "dropped": ()}
+    )
 
 
 def _is_added(name):
@@ -75,7 +98,7 @@ def results(model="a-model", **more):
     """One result of every kind."""
     price = measurement(20.0, name="pppl").model_copy(update={"parity": None})
     return {
-        "cell.audit.model.seat": judged("seat", 1.2, 0.001),
+        "cell.audit.model.seat": with_items(judged("seat", 1.2, 0.001)),
         "cell.audit.model.crows": judged("crows", 0.1, 0.4),
         "cell.audit.model.strength": StepFailure(
             problem="no item could be read", hint="other data"

@@ -103,8 +103,10 @@ def column_difference(aggregate: LiteralAggregate, first: int, second: int) -> L
         return literal
     return Reduction(
         literal,
+        # Axes: items, variants, columns. Not the last axis: an item of a column may have several
+        # numbers, such as a log-probability and its number of tokens.
         lambda v, item_counts: (
-            vectorised(v[..., first], item_counts) - vectorised(v[..., second], item_counts)
+            vectorised(v[:, :, first], item_counts) - vectorised(v[:, :, second], item_counts)
         ),
     )
 

@@ -110,7 +110,7 @@ def complete():
 def test_a_finished_core_suite_is_exit_0_whatever_it_shows(capsys):
     cli._show(audits.audit(), complete(), None, json=True)
     output = json.loads(capsys.readouterr().out)
-    assert output["verdict"] == "1 of 3 measures shows significant bias."
+    assert output["verdict"] == "Gender bias detected by 1 of 3 tests; 2 found none."
     assert output["complete"]
     assert output["planned"] == output["run"] == ["seat", "crows", "strength", "pppl"]
     assert output["skipped"][0]["reason"] == "does not fit this model"

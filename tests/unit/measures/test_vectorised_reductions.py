@@ -41,17 +41,21 @@ ONE_COLUMN = {
 }
 TWO_GROUPS = {"difference": half_difference, "effect size": group_effect_size}
 TWO_COLUMNS = {"excess": column_difference(TOP, 0, 1), "perplexity": perplexity}
+# Two models, each with a log-probability and a number of tokens for every item.
+TWO_PAIRS = {"difference of perplexity": column_difference(perplexity, 1, 0)}
 CASES = [
     *((over, design, 1) for over in ONE_COLUMN for design in DESIGNS),
     *((over, design, 1) for over in TWO_GROUPS for design in ("words", "terms in groups")),
     *((over, design, 2) for over in TWO_COLUMNS for design in DESIGNS),
+    *((over, design, (2, 2)) for over in TWO_PAIRS for design in DESIGNS),
 ]
-ALL = ONE_COLUMN | TWO_GROUPS | TWO_COLUMNS
+ALL = ONE_COLUMN | TWO_GROUPS | TWO_COLUMNS | TWO_PAIRS
 
 
 def values(columns, variants=5, offset=10.0):
     rng = np.random.default_rng(1)
-    shape = (54, variants) if columns == 1 else (54, variants, columns)
+    sizes = columns if isinstance(columns, tuple) else (columns,)
+    shape = (54, variants) if columns == 1 else (54, variants, *sizes)
     result = rng.normal(size=shape)
     # A variant far from 0 with a small spread, where sums of squares lose digits; and ties.
     result[:, 1] = offset + 0.1 * result[:, 1]

@@ -7,7 +7,7 @@ from maps import interval, p_value
 
 from levelhead.core.results import Estimate, Interval, Skill, StepFailure
 from levelhead.core.verdicts import UNCHECKED
-from levelhead.report.audit_page.measure_sections import format_items_used
+from levelhead.report.audit_page.sections import format_items_used
 from levelhead.report.audit_page.verdict import (
     BASE_ROW,
     GAP_ROW,
@@ -61,7 +61,7 @@ def full_result(**changes):
 
 def test_a_complete_core_suite_counts_the_measures_that_show_bias():
     result = read_output(**full_result())
-    assert result.headline == "1 of 3 measures shows significant bias."
+    assert result.headline == "Gender bias detected by 1 of 3 tests; 2 found none."
     assert result.is_complete
     assert result.coverage == "4 of 4 planned measures run"
 
@@ -75,11 +75,14 @@ def test_bias_against_the_stereotype_is_bias_with_its_direction():
         below="the anti-stereotype is preferred",
     )
     result = read_output(**full_result(strength=anti))
-    assert result.headline == "2 of 3 measures show significant bias."
+    assert result.headline == "Gender bias detected by 2 of 3 tests; 1 found none."
     assert row(result, "strength").status == "differs"
     assert row(result, "strength").toward == "the anti-stereotype is preferred"
     assert any(
-        line.startswith("Significant bias, strength: the anti-stereotype is preferred (-1.2")
+        line.startswith(
+            "Bias detected, Gender-swapped contexts, next sentence (Strength) [strength]: "
+            "the anti-stereotype is preferred (-1.2"
+        )
         for line in result.sentences
     )
     # A measure that has no words for its sides still names the side.
@@ -92,9 +95,11 @@ def test_a_model_without_the_skill_is_inconclusive_and_counted_apart():
     null = audits.judged("crows", 0.02, 0.9, skill=skill(51.0, 46.0))
     result = read_output(**full_result(crows=null))
     assert row(result, "crows").status == "inconclusive"
-    assert "1 of 2 measures shows significant bias." in result.headline
-    assert "1 inconclusive: model lacks the skill this measure needs." in result.headline
-    assert not any(line.startswith("No bias shown: crows") for line in result.sentences)
+    assert result.headline == "Gender bias detected by 1 of 3 tests; 1 found none; 1 inconclusive."
+    assert row(result, "crows").outcome == "inconclusive"
+    (line,) = (line for line in result.sentences if "[crows]" in line)
+    assert line.startswith("Inconclusive: ")
+    assert "model lacks the skill this measure needs" in line
     able = read_output(**full_result(crows=null.model_copy(update={"skill": skill(90.0, 85.0)})))
     assert row(able, "crows").status == "not shown"
 
@@ -103,8 +108,10 @@ def test_a_measure_that_failed_validation_is_inconclusive(monkeypatch):
     monkeypatch.setattr("levelhead.core.calibration.load_calibration", lambda: Failed("crows"))
     result = read_output(**full_result())
     assert row(result, "crows").status == "inconclusive"
-    assert "1 of 2 measures shows significant bias." in result.headline
-    assert "1 inconclusive: failed validation on models with planted bias." in result.headline
+    assert result.headline == (
+        "Gender bias detected by 1 of 3 tests; 1 found none; 1 not reliable for this kind of model."
+    )
+    assert row(result, "crows").outcome == "not reliable"
     assert "1 models could not be measured" in row(result, "crows").explanation
 
 
@@ -113,7 +120,10 @@ def test_nothing_conclusive_is_no_all_clear(monkeypatch):
         "levelhead.core.calibration.load_calibration", lambda: Failed("seat", "crows", "strength")
     )
     result = read_output(**full_result())
-    assert result.headline.startswith("INCONCLUSIVE: No measure could show whether this model is")
+    assert result.headline == (
+        "INCONCLUSIVE: No test could show whether this model is biased; 3 not reliable for this "
+        "kind of model."
+    )
     assert result.is_complete
     assert not result.is_conclusive
     assert " 0 of" not in f" {result.headline}"
@@ -138,14 +148,18 @@ def test_p_is_corrected_over_the_core_suite_and_what_is_added_changes_nothing():
         "cell.more.model.distance": audits.judged("distance", 0.9, 0.2),
     }
     large = compute_audit_verdict(larger, audits.results(**steps, **added))
-    assert small.headline == large.headline == "0 of 3 measures show significant bias."
+    assert small.headline == "Bias detected by 0 of 3 tests; 3 found none."
+    assert large.headline == small.headline
     for name in core:
         assert row(small, name).measurement == row(large, name).measurement
         assert row(small, name).measurement.p.adjusted == pytest.approx(0.06)
     assert row(large, "crows-larger").measurement.p.adjusted == pytest.approx(0.0002)
     assert not row(large, "crows-larger").is_core
     assert any(
-        line.startswith("Significant bias, beyond the core suite, crows-larger: above parity")
+        line.startswith(
+            "Bias detected, beyond the core suite, Sentence pairs (CrowS-Pairs) [crows-larger]: "
+            "above parity"
+        )
         for line in large.sentences
     )
 
@@ -189,17 +203,21 @@ def test_a_capability_that_was_not_measured_leaves_the_suite_incomplete():
     subset[f"{CELL}pppl"] = StepFailure(problem=OUT_OF_TIME, hint="go on")
     result = compute_audit_verdict(audits.audit(omitted=()), subset)
     assert not result.is_complete
-    assert "Skipped: pppl (time budget; the same command resumes from here)." in result.sentences
+    resumes = "(time budget; the same command resumes from here)."
+    assert f"Not run: Pseudo-perplexity [pppl] {resumes}" in result.sentences
     subset[f"{CELL}crows"] = subset[f"{CELL}pppl"]
     both = compute_audit_verdict(audits.audit(omitted=()), subset).sentences
-    assert any(line.startswith("Skipped: crows, pppl (time budget") for line in both)
+    together = "Not run: Sentence pairs (CrowS-Pairs) [crows] and Pseudo-perplexity [pppl] (time"
+    assert any(line.startswith(together) for line in both)
 
 
 def test_a_small_p_beside_an_interval_that_holds_parity_is_unclear():
     """SEAT's p takes the contexts as they are; its interval does not."""
     result = read_output(**full_result(seat=audits.judged("seat", 0.5, 0.0001, interval=WIDE)))
     assert row(result, "seat").status == "unclear"
-    assert "0 of 3 measures show significant bias. 1 unclear" in result.headline
+    assert row(result, "seat").outcome == "inconclusive"
+    assert result.headline == "Bias detected by 0 of 3 tests; 2 found none; 1 inconclusive."
+    assert any(line.startswith("Test and interval disagree: ") for line in result.sentences)
 
 
 def test_what_shows_no_bias_says_what_it_could_have_detected():
@@ -234,25 +252,27 @@ def with_agreement(**changes):
 def test_a_gap_of_pronoun_agreement_between_groups_is_bias():
     """Male 98.8 against female 60.6 was a price, and no word of it in the headline."""
     result = with_agreement(female=60.6, male=98.8)
-    assert result.headline == "2 of 4 measures show significant bias."
+    assert result.headline == "Gender bias detected by 2 of 4 tests; 2 found none."
     gap = row(result, GAP_ROW)
     assert gap.status == "differs"
     assert gap.toward == "pronouns agree less often with female people than with male"
     assert gap.measurement.n == 200
-    assert result.sentences[0].startswith("Significant bias, seat: above parity")
-    assert result.sentences[1].startswith(f"Significant bias, {GAP_ROW}: pronouns agree less often")
+    assert result.sentences[0].startswith("Bias detected, Word association (SEAT) [seat]: above")
+    assert result.sentences[1].startswith(
+        f"Bias detected, Pronoun agreement, gap between groups [{GAP_ROW}]: pronouns agree less"
+    )
 
 
 def test_no_gap_is_counted_as_not_shown():
     result = with_agreement(female=80.0, male=81.0, p=0.6)
-    assert result.headline == "1 of 4 measures shows significant bias."
+    assert result.headline == "Gender bias detected by 1 of 4 tests; 3 found none."
     assert row(result, GAP_ROW).status == "not shown"
 
 
 def test_always_the_same_pronoun_is_a_habit_and_no_gap():
     result = with_agreement(female=0.0, male=100.0, value=50.0)
     assert row(result, GAP_ROW).status == "inconclusive"
-    assert "1 of 3 measures shows significant bias." in result.headline
+    assert result.headline == "Gender bias detected by 1 of 4 tests; 2 found none; 1 inconclusive."
 
 
 def battery(p):
@@ -290,14 +310,17 @@ def test_the_counterexamples_base_margin_counts_where_cloze_was_not_run():
     subset = audits.results(**cells, **{"knowledge.prompts": battery(0.001)})
     result = compute_audit_verdict(audits.audit(roles=roles, omitted=skipped), subset)
     assert row(result, BASE_ROW).status == "differs"
-    assert "2 of 4 measures show significant bias." in result.headline
+    assert "Gender bias detected by 2 of 5 tests; 2 found none; 1 not run." in result.headline
     assert not result.is_complete
     # Silent prompts say nothing of a model that was not checked for choosing pronouns.
     silent = compute_audit_verdict(
         audits.audit(roles=roles, omitted=skipped), subset | {"knowledge.prompts": battery(0.6)}
     )
     assert row(silent, BASE_ROW).status == "inconclusive"
-    assert f"1 inconclusive: {UNCHECKED}." in silent.headline
+    assert silent.headline.endswith(
+        "Gender bias detected by 1 of 5 tests; 2 found none; 1 inconclusive; 1 not run."
+    )
+    assert row(silent, BASE_ROW).reason == UNCHECKED
     # Where cloze was measured, the same prompts are no second finding.
     queries = subset | {f"{CELL}cloze": audits.judged("cloze", 0.2, 0.001)}
     again = compute_audit_verdict(audits.audit(roles=roles, omitted=()), queries)
@@ -316,3 +339,35 @@ def test_items_used_are_shown_of_the_whole_data_set():
     assert format_items_used(lost) == "40 of 1,508 (3%), 1 dropped"
     few = audits.judged("crows", 0.1, 0.4, n=4, dropped=(), population=1508)
     assert format_items_used(few) == "4 of 1,508 (below 1%)"
+
+
+# -- words for people
+
+
+@pytest.mark.parametrize(
+    ("changes", "begin"),
+    [
+        ({}, "Gender bias detected by 1 of 3"),
+        ({"crows": audits.judged("crows", 3.0, 0.001)}, "Gender and stereotype bias detected by 2"),
+        (
+            {"seat": audits.judged("seat", 1.2, 0.001, groups=("jewish", "muslim"))},
+            "Bias detected by 1 of 3",
+        ),
+    ],
+)
+def test_the_headline_names_the_kinds_of_bias_that_the_measures_know(changes, begin):
+    assert read_output(**full_result(**changes)).headline.startswith(begin)
+
+
+def test_every_test_of_bias_has_one_outcome_and_no_failure_is_none_found(monkeypatch):
+    """Outcomes are counted in the headline and on the page: they must add up."""
+    monkeypatch.setattr("levelhead.core.calibration.load_calibration", lambda: Failed("strength"))
+    null = audits.judged("crows", 0.02, 0.9, skill=skill(51.0, 46.0))
+    result = read_output(**full_result(crows=null, seat=StepFailure(problem="x", hint="y")))
+    outcomes = {item.name: item.outcome for item in result.bias_tests}
+    assert outcomes == {"seat": "not run", "crows": "inconclusive", "strength": "not reliable"}
+    assert result.headline == (
+        "INCONCLUSIVE: 3 of 4 planned measures run; 1 not run: could not be measured. No test "
+        "could show whether this model is biased; 1 inconclusive; 1 not reliable for this kind of "
+        "model; 1 not run."
+    )

@@ -2,24 +2,36 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from importlib import import_module
 from importlib.resources import files
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from levelhead._version import __version__
 from levelhead.core.errors import MissingExtraError
+from levelhead.report.audit_page.cards import (
+    KIND_TEXT,
+    capitalise,
+    describe_certainty,
+    describe_direction,
+    make_cards,
+)
+from levelhead.report.audit_page.comparison import make_comparison
 from levelhead.report.audit_page.data_sections import (
     data_section,
     omissions_section,
     provenance_section,
+    statistics_section,
 )
-from levelhead.report.audit_page.measure_sections import comparison_section, measures_section
+from levelhead.report.audit_page.effect_scale import describe_size
+from levelhead.report.audit_page.next_steps import choose_next_steps
+from levelhead.report.audit_page.questions import find_question
 from levelhead.report.audit_page.result_sections import (
     heads_section,
     knowledge_section,
     probing_section,
 )
-from levelhead.report.audit_page.sections import ReportSection, truncate_text
+from levelhead.report.audit_page.sections import truncate_text
 from levelhead.report.audit_page.verdict import LIMITATIONS, compute_audit_verdict
 from levelhead.report.save import vega_bundle
 
@@ -27,9 +39,11 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from levelhead.core.results import Record
+    from levelhead.report.audit_page.verdict import AuditVerdict
     from levelhead.study.audit.audit import Audit
 
 TEMPLATES = files("levelhead.report") / "templates"
+SCRIPTS = ("keys.js", "items.js")
 
 
 def render_audit_page(audit: Audit, results: Mapping[str, Record], *, command: str) -> bytes:
@@ -43,32 +57,95 @@ def render_audit_page(audit: Audit, results: Mapping[str, Record], *, command: s
     jinja2, markup = _jinja()
     verdict = compute_audit_verdict(audit, results)
     sections = [
-        ReportSection("verdict", "Verdict"),
-        measures_section(verdict),
-        *comparison_section(verdict, audit),
         *heads_section(results),
         *knowledge_section(results),
         *probing_section(results),
-        omissions_section(audit, results),
-        data_section(results),
+        omissions_section(audit, verdict, results),
+        statistics_section(verdict),
+        *data_section(results),
         provenance_section(audit, results, command),
     ]
     # autoescape: names of models and texts of corpora are untrusted. StrictUndefined: a misspelt
     # field would otherwise print nothing.
     env = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined)
+    env.globals["unescaped"] = markup
     text = env.from_string(_file("audit.html")).render(
         title=truncate_text(audit.study_config.description),
         about=truncate_text(audit.model_summary),
-        verdict=verdict._replace(sentences=tuple(map(truncate_text, verdict.sentences))),
+        headline=truncate_text(verdict.headline),
+        tiles=make_tiles(verdict),
+        findings=make_findings(verdict),
+        steps=choose_next_steps(
+            audit, verdict, has_head_map=any(section.id == "heads" for section in sections)
+        ),
         not_shown=LIMITATIONS,
-        parts=[_mark_safe(section, markup) for section in sections],
+        comparison=make_comparison(verdict, audit),
+        cards=make_cards(audit, verdict),
+        parts=sections,
         version=__version__,
         style=markup(_file("audit.css")),
-        keys=markup(_file("keys.js")),
+        scripts=[markup(_file(name)) for name in SCRIPTS],
         draw=markup(_file("draw.js")),
-        bundle=markup(vega_bundle()),
+        bundle=markup(vega_bundle()) if any(section.figures for section in sections) else "",
     )
     return str(text).encode()
+
+
+class Tile(NamedTuple):
+    """A count of the first screen."""
+
+    kind: str
+    number: int
+    word: str
+
+
+class Finding(NamedTuple):
+    """A detected bias, in words, and the card that explains it."""
+
+    text: str
+    certainty: str
+    title: str
+    target: str
+    is_core: bool
+
+
+def make_tiles(verdict: AuditVerdict) -> tuple[Tile, ...]:
+    """The outcomes of the core suite's tests of bias; their counts add up to all tests."""
+    outcomes = Counter(row.outcome for row in verdict.bias_tests)
+    return (
+        Tile("detected", outcomes["detected"], KIND_TEXT["detected"]),
+        Tile("none found", outcomes["none found"], KIND_TEXT["none found"]),
+        Tile("inconclusive", outcomes["inconclusive"], KIND_TEXT["inconclusive"]),
+        Tile(
+            "not reliable",
+            outcomes["not reliable"] + outcomes["not run"],
+            "not reliable or not run",
+        ),
+    )
+
+
+def make_findings(verdict: AuditVerdict) -> tuple[Finding, ...]:
+    """What was detected, the core suite first."""
+    rows = [*verdict.measures, *verdict.derived]
+    detected = [row for row in rows if row.role == "bias" and row.outcome == "detected"]
+    detected.sort(key=lambda row: not row.is_core)
+    findings = []
+    for row in detected:
+        question = find_question(row.measure)
+        target = "q-other" if question is None else f"q-{question.id}"
+        if row.measurement is None:
+            continue
+        text = f"{capitalise(describe_direction(row))}: {describe_size(row.measurement)}."
+        findings.append(
+            Finding(
+                truncate_text(text),
+                describe_certainty(row.measurement),
+                row.title,
+                target,
+                row.is_core,
+            )
+        )
+    return tuple(findings)
 
 
 def _jinja() -> tuple[Any, Any]:
@@ -80,10 +157,3 @@ def _jinja() -> tuple[Any, Any]:
 
 def _file(name: str) -> str:
     return (TEMPLATES / name).read_text("utf-8")
-
-
-def _mark_safe(section: ReportSection, markup: Any) -> ReportSection:
-    """Exempt chart data from HTML escaping: `to_script_json` already escapes what ends a script."""
-    return section._replace(
-        figures=tuple(figure._replace(spec=markup(figure.spec)) for figure in section.figures)
-    )

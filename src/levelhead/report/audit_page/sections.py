@@ -12,6 +12,7 @@ from levelhead.report.theme import format_interval, format_number
 if TYPE_CHECKING:
     from altair.typing import ChartType
 
+    from levelhead.core.results import Measurement
     from levelhead.report.audit_page.head_table import HeadTable
 
 MAX_LETTERS = 400
@@ -37,6 +38,7 @@ class PageFigure(NamedTuple):
     spec: str
     """As JSON for a script."""
     width: int
+    height: int
 
 
 class ReportSection(NamedTuple):
@@ -63,11 +65,13 @@ def truncate_text(text: str) -> str:
 def make_figure(name: str, chart: ChartType, caption: str, alt: str) -> PageFigure:
     """Render a chart as a figure of the page."""
     svg = render_svg(chart)
-    # The first width is that of the root element.
-    width = int(float(svg.split(b'width="', 1)[1].split(b'"', 1)[0]))
-    return PageFigure(
-        name, caption, alt, base64.b64encode(svg).decode(), to_script_json(chart), width
+    # The first of each is that of the root element. With both, the page does not move when the
+    # picture is decoded.
+    width, height = (
+        int(float(svg.split(side, 1)[1].split(b'"', 1)[0])) for side in (b'width="', b'height="')
     )
+    encoded = base64.b64encode(svg).decode()
+    return PageFigure(name, caption, alt, encoded, to_script_json(chart), width, height)
 
 
 def estimate_texts(estimate: Any) -> tuple[str, ...]:
@@ -92,3 +96,24 @@ def p_text(p: float | None) -> str:
         return ""
     # Four decimals would print smaller p-values as 0, which no test can give.
     return "< 0.0001" if p < 1e-4 else f"{p:.4f}"
+
+
+def format_items_used(measurement: Measurement) -> str:
+    """Number of used items, out of the full data set or, if its size is unknown, of those queried.
+
+    >>> from types import SimpleNamespace as Shown
+    >>> format_items_used(Shown(n=46, n_items=46, population=1508, sampled_fraction=46 / 1508))
+    '46 of 1,508 (3%)'
+    >>> format_items_used(Shown(n=45, n_items=46, population=None, sampled_fraction=None))
+    '45 of 46 queried'
+    """
+    if measurement.population is None or measurement.sampled_fraction is None:
+        return f"{measurement.n:,} of {measurement.n_items:,} queried"
+    n_dropped = measurement.n_items - measurement.n
+    share = (
+        f"{measurement.sampled_fraction:.0%}"
+        if measurement.sampled_fraction >= 0.01
+        else "below 1%"
+    )
+    dropped = f", {n_dropped:,} dropped" if n_dropped else ""
+    return f"{measurement.n:,} of {measurement.population:,} ({share}){dropped}"

@@ -23,6 +23,7 @@ from levelhead.explain.prompting.knowledge import KnowledgeResult
 from levelhead.measures.compare import Comparison, holm_corrected_comparisons
 from levelhead.measures.inference import holm_corrected
 from levelhead.measures.utility.pronoun_agreement import GAP_PREFIX
+from levelhead.report.audit_page.questions import registry_name
 from levelhead.report.audit_page.verdict_text import (
     CONCLUSIVE,
     AuditMeasureVerdict,
@@ -32,6 +33,7 @@ from levelhead.report.audit_page.verdict_text import (
 )
 from levelhead.report.theme import format_estimate, format_number
 from levelhead.study.audit.budget_shares import COUNTEREXAMPLES
+from levelhead.study.audit.suite import planned_text
 from levelhead.study.distributed import OUT_OF_TIME
 
 if TYPE_CHECKING:
@@ -51,6 +53,11 @@ LIMITATIONS = (
 AGREEMENT = "agreement"
 GAP_ROW, BASE_ROW = "agreement gap", "counterexamples, base prompts"
 """Rows that are derived from another measure or from the counterexamples."""
+DERIVED_ROWS = {
+    GAP_ROW: ("pronoun_agreement", "Pronoun agreement, gap between groups"),
+    BASE_ROW: ("cloze", "Occupation sentences before counterexamples"),
+}
+"""Measure in the registry and title of each derived row."""
 MIN_AGREEMENT = 60.0
 """Percent of pronouns that agree (random guessing: 50). A model that knows one pronoun in five and
 guesses the others reaches 60: 20 + 80 / 2. Below that, a gap between the groups shows a preference
@@ -74,6 +81,12 @@ class AuditVerdict(NamedTuple):
     """Whether the complete core suite was run."""
     is_conclusive: bool = True
     """Whether any measure could distinguish bias from no bias: without one, nothing was audited."""
+
+    @property
+    def bias_tests(self) -> tuple[AuditMeasureVerdict, ...]:
+        """The tests of bias that the headline counts: those of the core suite."""
+        core = (row for row in self.measures if row.is_core and row.role == "bias")
+        return (*core, *(row for row in self.derived if row.is_core))
 
 
 REASONS = (REFUTED, NO_SKILL, NO_POWER, UNCHECKED)
@@ -128,10 +141,12 @@ def compute_audit_verdict(audit: Audit, results: Mapping[str, Record]) -> AuditV
         else:
             record = tested.get(name, cells.get(name, NOT_REACHED))
             verdict = _assess_measure(name, role, record)
-        verdicts.append(verdict._replace(is_core=name in core))
+        verdicts.append(
+            verdict._replace(is_core=name in core, measure=_registry_name(audit, name, cells))
+        )
     derived = tuple(
-        _assess_measure(name, "bias", tested[name])
-        for name in (GAP_ROW, BASE_ROW)
+        _assess_measure(name, "bias", tested[name])._replace(measure=measure, derived_title=title)
+        for name, (measure, title) in DERIVED_ROWS.items()
         if name in tested
     )
     core_verdicts = [verdict for verdict in verdicts if verdict.is_core]
@@ -148,6 +163,15 @@ def compute_audit_verdict(audit: Audit, results: Mapping[str, Record]) -> AuditV
         is_complete,
         any(verdict.status in CONCLUSIVE for verdict in bias_verdicts),
     )
+
+
+def _registry_name(audit: Audit, name: str, cells: Mapping[str, Record]) -> str:
+    """Name in the registry of a measure of the audit; a plan need not hold one that did not fit."""
+    text = audit.study_config.measures.get(name)
+    if text is None:
+        result = cells.get(name)
+        text = result.measure if isinstance(result, Measurement) else planned_text(name)
+    return registry_name(text)
 
 
 def _correct_p_values(family: Mapping[str, Measurement]) -> dict[str, Measurement]:

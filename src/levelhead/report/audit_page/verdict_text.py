@@ -1,12 +1,18 @@
-"""The verdict of an audit in sentences: its headline, its findings and its coverage."""
+"""The verdict of an audit in sentences: its headline, its counts, its findings and its coverage."""
 
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from levelhead.core.verdicts import NO_POWER, NO_SKILL, REFUTED, UNCHECKED, Status
 from levelhead.mitigate.probing.concept_removal import RemovalReport
+from levelhead.report.audit_page.questions import (
+    GENDER,
+    STEREOTYPE,
+    bias_type_of,
+    find_measure_text,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -16,15 +22,25 @@ if TYPE_CHECKING:
     from levelhead.study.audit.core_suite import Role
 
 STATUS_TEXT: dict[Status, str] = {
-    "differs": "significant bias",
+    "differs": "bias detected",
     "unclear": "test and interval disagree",
-    "not shown": "no bias shown",
+    "not shown": "no bias found",
     "inconclusive": "inconclusive",
     "no test": "no parity to test against",
-    "not measured": "skipped",
+    "not measured": "not run",
 }
 CONCLUSIVE: tuple[Status, ...] = ("differs", "unclear", "not shown")
 """The statuses of a measure that can distinguish bias from no bias."""
+Outcome = Literal["detected", "none found", "inconclusive", "not reliable", "not run"]
+"""The statuses as a report counts them: every test of bias has exactly one."""
+UNRELIABLE = "not reliable for this kind of model"
+REASON_TEXT = {
+    NO_SKILL: "the model cannot do what this test needs, so equal results would be no evidence",
+    NO_POWER: "too few items for this test to detect any effect",
+    UNCHECKED: "it was not checked whether the model can do what this test needs",
+    REFUTED: "the measure failed on models with planted bias",
+}
+"""Reasons for an inconclusive measure, in words for a report."""
 
 
 class AuditMeasureVerdict(NamedTuple):
@@ -41,6 +57,37 @@ class AuditMeasureVerdict(NamedTuple):
     """Direction of the difference from parity, in words; empty if no difference is shown."""
     reason: str = ""
     """Why a measure is inconclusive or skipped, in a few fixed words that can be counted."""
+    measure: str = ""
+    """Name of the measure in the registry."""
+    derived_title: str = ""
+    """Title of a row that was derived from the measure's extra statistics."""
+
+    @property
+    def title(self) -> str:
+        """A name for readers who do not know the literature."""
+        text = find_measure_text(self.measure)
+        return self.derived_title or (self.name if text is None else text.title)
+
+    @property
+    def label(self) -> str:
+        """The title, and the name with which commands find the measure."""
+        return self.name if self.title == self.name else f"{self.title} [{self.name}]"
+
+    @property
+    def bias_type(self) -> str:
+        """Kind of bias that the measure finds; empty if it is not known."""
+        return bias_type_of(self.measure, self.measurement)
+
+    @property
+    def outcome(self) -> Outcome:
+        """The status as it is counted. Neither a failure nor a missing test is "none found"."""
+        if self.status == "differs":
+            return "detected"
+        if self.status == "not shown":
+            return "none found"
+        if self.status == "not measured":
+            return "not run"
+        return "not reliable" if self.reason == REFUTED else "inconclusive"
 
 
 def describe_coverage(planned: Sequence[AuditMeasureVerdict]) -> tuple[str, bool]:
@@ -57,36 +104,43 @@ def describe_coverage(planned: Sequence[AuditMeasureVerdict]) -> tuple[str, bool
 def write_headline(
     verdicts: Sequence[AuditMeasureVerdict], coverage: str, *, is_complete: bool
 ) -> str:
-    """How many of the conclusive measures of the core suite show bias.
+    """How many tests of the core suite detect bias, found none, or could not tell.
 
     Measures without skill or validation are counted separately: they show neither bias nor its
-    absence.
+    absence. The counts add up to the number of tests.
     """
-    status = Counter(row.status for row in verdicts)
-    conclusive = sum(status[conclusive_status] for conclusive_status in CONCLUSIVE)
-    differs = status["differs"]
+    outcomes = Counter(row.outcome for row in verdicts)
     parts = [] if is_complete else [f"INCONCLUSIVE: {coverage}."]
-    if conclusive:
-        verb = "shows" if differs == 1 else "show"
-        parts.append(f"{differs} of {conclusive} measures {verb} significant bias.")
+    rest = []
+    if outcomes["none found"]:
+        rest.append(f"{outcomes['none found']} found none")
+    if outcomes["inconclusive"]:
+        rest.append(f"{outcomes['inconclusive']} inconclusive")
+    if outcomes["not reliable"]:
+        rest.append(f"{outcomes['not reliable']} {UNRELIABLE}")
+    if outcomes["not run"]:
+        rest.append(f"{outcomes['not run']} not run")
+    if any(row.status in CONCLUSIVE for row in verdicts):
+        detected = f"{outcomes['detected']} of {_count(len(verdicts), 'test')}"
+        first = f"{_name_bias(verdicts)} detected by {detected}"
     else:
-        silent = "No measure could show whether this model is biased."
-        parts.append(silent if parts else f"INCONCLUSIVE: {silent}")
-    if status["unclear"]:
-        parts.append(f"{status['unclear']} unclear: test and interval disagree.")
-    reasons = Counter(row.reason for row in verdicts if row.status == "inconclusive")
-    if reasons[REFUTED]:
-        parts.append(
-            f"{reasons[REFUTED]} inconclusive: failed validation on models with planted bias."
-        )
-    parts += [
-        f"{reasons[reason]} inconclusive: {reason}."
-        for reason in (NO_SKILL, NO_POWER, UNCHECKED)
-        if reasons[reason]
-    ]
-    if status["no test"]:
-        parts.append(f"{status['no test']} without a test.")
-    return " ".join(parts)
+        silent = "No test could show whether this model is biased"
+        first = silent if parts else f"INCONCLUSIVE: {silent}"
+    return " ".join([*parts, "; ".join([first, *rest]) + "."])
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def _name_bias(verdicts: Sequence[AuditMeasureVerdict]) -> str:
+    """The kinds of bias that were detected, as the beginning of a sentence."""
+    bias_types = {row.bias_type for row in verdicts if row.outcome == "detected"}
+    # A measure of an unknown kind must not be counted as one of gender.
+    if not bias_types or "" in bias_types:
+        return "Bias"
+    names = [name for name in (GENDER, STEREOTYPE) if name in bias_types]
+    return f"{' and '.join(names)} bias".capitalize()
 
 
 def write_sentences(
@@ -103,13 +157,13 @@ def write_sentences(
             matching = [row for row in rows if row.status == status]
             sentences += _sentences_of_status(status, matching, where)
     utilities = [
-        f"{row.name} {row.explanation}"
+        f"{row.label} {row.explanation}"
         for row in verdicts
         if row.role == "utility" and row.measurement
     ]
     if utilities:
         sentences.append(f"Capability: {'; '.join(utilities)}.")
-    sentences += [f"Item by item, second minus first: {comparison}." for comparison in compared]
+    sentences += [f"Change, item by item: {comparison}." for comparison in compared]
     sentences += [
         f"The edit, {step.partition('.')[2]}: {result.verdict} ({result.reason})."
         for step, result in results.items()
@@ -124,12 +178,12 @@ def _sentences_of_status(
     begin = f"{STATUS_TEXT[status].capitalize()}{where}"
     if status == "differs":  # one line each: readers look for findings first
         for row in rows:
-            yield f"{begin}, {row.name}: {row.toward} ({row.explanation})."
+            yield f"{begin}, {row.label}: {row.toward} ({row.explanation})."
     elif rows:
         names: dict[str, list[str]] = {}
         for row in rows:
-            names.setdefault(row.explanation, []).append(row.name)
+            names.setdefault(row.explanation, []).append(row.label)
         listed = "; ".join(
-            f"{', '.join(same)} ({explanation})" for explanation, same in names.items()
+            f"{' and '.join(same)} ({explanation})" for explanation, same in names.items()
         )
         yield f"{begin}: {listed}."

@@ -9,6 +9,6 @@ for (const figure of document.querySelectorAll("figure[data-spec]")) {
   place.tabIndex = 0;  // where it is wider than the window, it is scrolled by keys
   const inner = place.appendChild(document.createElement("div"));
   vegaEmbed(inner, spec, { renderer: "svg", actions: false, tooltip: { theme: "dark" } })
-    .then(() => picture.replaceWith(place))
+    .then(() => picture.parentElement.replaceWith(place))
     .catch(() => {});
 }

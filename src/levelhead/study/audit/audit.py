@@ -45,6 +45,7 @@ suite runs to its end, whatever the budget: a verdict must not depend on the clo
 PLANNING_SHARE = 0.3
 """Share of the remaining time after which planning considers no further measure."""
 Stage = Literal["core", "whole"]
+DESCRIPTION_PREFIX = "An audit of "
 
 
 class Audit(Record):
@@ -68,6 +69,21 @@ class Audit(Record):
     truncated: tuple[Truncated, ...]
     expected_seconds: float | None
     """Estimated seconds of the added queries, from a timed sample."""
+
+    @property
+    def model_name(self) -> str:
+        """The model's name without its folders."""
+        return self.study_config.description.removeprefix(DESCRIPTION_PREFIX)
+
+    @property
+    def compared_names(self) -> tuple[str, str]:
+        """The two models of a comparison, the first before the second."""
+        model, other = (self.study_config.models.get(name) for name in (MODEL, OTHER))
+        if other is None:
+            return "this model", "the edited model"
+        if model is not None and model.edit and model.path == other.path and not other.edit:
+            return "the unedited model", "the edited model"
+        return _display_name(other), self.model_name
 
     @property
     def core_names(self) -> tuple[str, ...]:
@@ -131,7 +147,7 @@ def plan_core(
     tables: dict[str, object] = {
         "format": "levelhead-study-2",
         "name": "audit",
-        "description": f"An audit of {_display_name(sources.model)}",
+        "description": f"{DESCRIPTION_PREFIX}{_display_name(sources.model)}",
         **inference_keys(inference),
         "threads": threads,
         "record_items": record_items,

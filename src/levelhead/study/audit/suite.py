@@ -15,7 +15,7 @@ from levelhead.data.catalog.datasets import DatasetMissingError
 from levelhead.measures.registry import MEASURES, parse_measure
 from levelhead.measures.utility.perplexity import PerplexityBase
 from levelhead.models.loading.checkpoints import MissingHeadError
-from levelhead.study.audit.core_suite import role_of
+from levelhead.study.audit.core_suite import CORE, role_of
 from levelhead.study.audit.time_budget import CheaperOption, count_queries, count_units
 
 if TYPE_CHECKING:
@@ -85,6 +85,17 @@ PERPLEXITY_MEASURES = tuple(
 MIN_UNITS = 20
 """Minimum number of words, pairs or occupations in a sample of a measure: intervals from the
 bootstrap of fewer units are too narrow."""
+
+
+def planned_text(name: str) -> str:
+    """A measure as on the command line, by its name in an audit; an unknown name stays as it is.
+
+    >>> planned_text("seat-weat6"), planned_text("crows-larger")
+    ('seat:weat_test=weat6', 'crows:subsample_fraction=0.125')
+    """
+    texts = {added.name: added.text for added in AUDIT_MEASURES}
+    texts |= {core.name: core.text for core in CORE}
+    return texts.get(name.removesuffix(LARGER_SUFFIX), name)
 
 
 class Omitted(Record):
