@@ -193,27 +193,23 @@ def chart():
     from levelhead.core.run_context import Inference
     from levelhead.data.records import MinimalPair
     from levelhead.measures.registry import make_measure
-    from levelhead.measures.run import compare
-    from levelhead.models.edits.base import HeadScale
-    from levelhead.models.sites import Site
+    from levelhead.measures.robustness.multiverse import multiverse
     from levelhead.report.charts.registry import chart, save
 
     words = ("tired", "here", "quick", "lazy")
     pairs = tuple(MinimalPair(w, "gender", "", f"he is {w}.", f"she is {w}.") for w in words)
-    lm = _bert()
-    result = compare(
-        make_measure("crows", metric="crows_margin", pairs=pairs),
-        lm,
-        lm.edited(HeadScale([Site("head_out", 1, 1)], 0)),
+    result = multiverse(
+        _bert(),
+        make_measure("crows", pairs=pairs),
         inference=Inference(resamples=99, permutations=99),
     )
     save(chart(result), "chart.json")
     spec = json.loads(Path("chart.json").read_text())
     (rows,) = spec["datasets"].values()
-    lows = [item.interval.low for item in (result.first, result.second)]
+    lows = [item.interval.low for item in result.specifications]
     return {
         "schema": "vega-lite" in spec["$schema"],
-        "low": [row["low"] for row in rows] == lows,
+        "low": len(lows) > 1 and [row["low"] for row in rows] == lows,
     }
 
 
