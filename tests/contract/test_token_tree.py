@@ -30,7 +30,7 @@ def queries_of(lm, stem, *, apart):
     ]
     if apart:
         return cloze._separate_rows(stem, range(len(WORDS)), WORDS)
-    return cloze._causal_rows(lm, placed)
+    return cloze.build_causal_rows(lm, placed)
 
 
 def values(lm, *, apart):

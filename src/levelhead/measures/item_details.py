@@ -207,6 +207,14 @@ def _describe_scored_text(
     return QueryDetail(str(query[0]), _label_responses(("log-probability",), answer[:1]))
 
 
+def _describe_choice(query: QueryArgs, answer: Sequence[float], labels: QueryLabels) -> QueryDetail:
+    options = [str(option) for option in cast("Sequence[str]", query[1])]
+    # The columns after those of the options count their tokens.
+    return QueryDetail(
+        str(query[0]), _label_responses(options, [*map(math.exp, answer[: len(options)])])
+    )
+
+
 def _describe_sample(query: QueryArgs, answer: Sequence[float], labels: QueryLabels) -> QueryDetail:
     """The prompt with its continuation, and 1 for each group that it mentions."""
     *positions, _refusal, length, _ended = answer[: (n := len(labels.groups)) + 3]
@@ -229,6 +237,7 @@ DESCRIBERS: dict[QueryKind, Callable[[QueryArgs, Sequence[float], QueryLabels], 
     "put": _describe_placed_word,
     "top": _describe_top_tokens,
     "score": _describe_scored_text,
+    "choose": _describe_choice,
     "sample": _describe_sample,
 }
 """Function that describes a query and its answer, by kind; `query_kinds` defines the columns."""

@@ -19,7 +19,9 @@ if TYPE_CHECKING:
     from levelhead.core.canonical_json import Json
 
 # The names are part of task hashes: renaming one invalidates all stored responses.
-QueryKind = Literal["embed", "follows", "classify", "rate", "fill", "put", "top", "score", "sample"]
+QueryKind = Literal[
+    "embed", "follows", "classify", "rate", "fill", "put", "top", "score", "choose", "sample"
+]
 ItemField = Literal["group", "kind"]
 QueryArgs = tuple["Json", ...]
 """Arguments of one query, as plain JSON: they are hashed, and may be sent to a worker."""

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 import torch
 
 from levelhead.data.tokenize import fold_case, strip_clitic, tokenize_words
+from levelhead.models.inputs.chat import ChatFormat
 from levelhead.models.inputs.tokenizer import UnknownWordError
 from levelhead.models.loading.http_model import HttpModel, UnsupportedOverHttpError
-from levelhead.models.queries import build, cloze, sampling
+from levelhead.models.queries import build, choices, cloze, sampling
 from levelhead.models.queries.sampling import SamplingConfig
 from levelhead.models.sites import Site
 
@@ -160,6 +161,24 @@ def make_text_score_query(
     return _require_known_words(lm, query)._replace(extra_columns=torch.tensor(counts)[:, None])
 
 
+def make_choice_query(lm: LM, rows: Sequence[QueryArgs], settings: Settings) -> LocalQuery:
+    """Query of (request, options): log-probability of each option, then their numbers of tokens."""
+    chat_format = ChatFormat.from_settings(settings["chat"])
+    answer_start = str(settings.get("answer_start", ""))
+    prompts = [chat_format.format_request(lm.tokens, str(row[0]), answer_start) for row in rows]
+    # A space before an option, unless the prompt ends with one: the option is then tokenized as
+    # inside a text.
+    options = [
+        [
+            str(option) if prompt[-1:].isspace() else f" {option}"
+            for option in cast("Sequence[str]", row[1])
+        ]
+        for prompt, row in zip(prompts, rows, strict=True)
+    ]
+    query, counts = choices.build_lm_choose_query(lm, prompts, options)
+    return _require_known_words(lm, query)._replace(extra_columns=counts, n_columns=counts.shape[1])
+
+
 def _require_known_words(lm: LM, query: Query) -> LocalQuery:
     """Raise an error for texts with an unknown word.
 
@@ -254,6 +273,7 @@ QUERY_KINDS: dict[
     "put": make_word_score_query,
     "top": make_top_k_query,
     "score": make_text_score_query,
+    "choose": make_choice_query,
     "sample": make_sampling_query,
 }
 """Builder of each kind of query: its arguments (settings) -> columns of its answer.
@@ -267,6 +287,8 @@ QUERY_KINDS: dict[
 - `put`: text with a blank, word -> summed probability of the word's tokens, number of tokens
 - `top`: text with a blank (`k`) -> the k likeliest tokens, then their log-probabilities
 - `score`: text, spans or null (`by`) -> log-probability, number of scored tokens
+- `choose`: request, options (`chat`, `answer_start`) -> log-probability of each option, then the
+  number of tokens of each
 - `sample`: prompt, number of the sample (`words`, `phrases`, `tokens`, `temperature`, `top_p`,
   `seed`) -> position of the first word of each list, whether it is a refusal, length, whether it
   ended, then the token ids
@@ -280,6 +302,7 @@ QUERIES_PER_SHARD: dict[QueryKind, int] = {
     "put": 256,
     "top": 512,
     "score": 64,
+    "choose": 128,
     "sample": 32,
 }
 """Approximate number of queries in a shard: a few seconds of work, lost if it is interrupted."""

@@ -15,7 +15,7 @@ from levelhead.models.export.standalone import save_edited_model
 from levelhead.models.forward.forward_pass import CachedLayerInput, ForwardPass
 from levelhead.models.forward.run_forward import run_forward
 from levelhead.models.inputs.batching import Batching, make_batch
-from levelhead.models.queries import build, cloze
+from levelhead.models.queries import build, choices, cloze
 from levelhead.models.queries.edit_scope import edits_that_reach, no_effect_error
 
 if TYPE_CHECKING:
@@ -231,6 +231,18 @@ class LM(EditableModel):
         )
         query, counts = build_query(self, texts, spans)
         return Scores(self.run(query)[:, 0], torch.tensor(counts))
+
+    def choose(self, prompts: Sequence[str], options: Sequence[Sequence[str]]) -> torch.Tensor:
+        """Compute `[n, options]` log-probabilities of texts that may follow each prompt.
+
+        Args:
+            prompts: Texts; `ChatFormat.format_request` makes them from requests to a chat model.
+            options: For each prompt, equally many texts, each beginning with a space unless it
+                follows the prompt directly.
+        """
+        self._require_head("causal", "choose")
+        query, _ = choices.build_lm_choose_query(self, prompts, options)
+        return self.run(query)[:, :-1]
 
     def attention_row(
         self, texts: Sequence[str], spans: Sequence[Span], *, weighted: bool = False

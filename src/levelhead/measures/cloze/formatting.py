@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from levelhead.core.errors import NotMeasurableError
+from levelhead.models.inputs.chat import remove_double_begin
 from levelhead.models.inputs.tokenizer import MASK
 from levelhead.models.loading.http_model import HttpModel
 
@@ -64,7 +65,7 @@ class PromptFormat(NamedTuple):
         )
         # The sentence is repeated as the answer's beginning: the blank then follows the same words
         # as in "natural".
-        return f"{_without_double_begin(self.tokens, str(text))}{sentence} {MASK}"
+        return f"{remove_double_begin(self.tokens, str(text))}{sentence} {MASK}"
 
 
 def choose_prompt_format(lm: LM | HttpModel, form: Form, separator: Separator) -> PromptFormat:
@@ -117,11 +118,3 @@ def _separator_text(tokens: Tokens, separator: Separator) -> str:
     single, pair = (tokenizer.num_special_tokens_to_add(pair=pair) for pair in (False, True))
     count = 1 if separator == "as_paper" else max(1, pair - single)
     return str(tokenizer.sep_token) * count
-
-
-def _without_double_begin(tokens: Tokens, text: str) -> str:
-    """Remove the template's begin token if the tokenizer adds one to every text."""
-    begin = str(tokens.tokenizer.bos_token or "")
-    (sample,) = tokens.encode(["a"])
-    adds_begin = sample.row.ids[0] == tokens.tokenizer.bos_token_id
-    return text.removeprefix(begin) if adds_begin and begin else text

@@ -79,7 +79,7 @@ def build_lm_fill_words_query(
     # A prior needs a mask token, which causal models do not have.
     if causal and any(masked_spans or ()):
         raise LevelheadError("a causal model cannot mask words", hint="use a masked model")
-    build_rows = _causal_rows if causal else _masked_rows
+    build_rows = build_causal_rows if causal else _masked_rows
     rows: list[TokenRow] = []
     targets: list[tuple[ScoredPosition, ...]] = []
     items: list[int] = []
@@ -106,9 +106,23 @@ def build_lm_fill_words_query(
     blank_positions = (
         _add_blank_rows(lm, texts, top_k, rows, targets, items, spare) if top_k else ()
     )
-    # A batch is a rectangle: rows that read fewer words repeat one of them into the spare column.
+    readout = LogProbs(pad_targets(targets, spare), columns=spare + 1)
+    return Query(
+        tuple(rows),
+        WordsAndTopK(readout, blank_positions, top_k) if top_k else readout,
+        tuple(items),
+    )
+
+
+def pad_targets(
+    targets: Sequence[tuple[ScoredPosition, ...]], spare: int
+) -> tuple[tuple[ScoredPosition, ...], ...]:
+    """Let all positions score equally many tokens, as a batch is a rectangle.
+
+    Rows that read fewer words repeat one of them into the spare column.
+    """
     max_ids = max(len(target.ids) for row in targets for target in row)
-    padded_targets = tuple(
+    return tuple(
         tuple(
             ScoredPosition(
                 position,
@@ -118,12 +132,6 @@ def build_lm_fill_words_query(
             for position, ids, columns in row
         )
         for row in targets
-    )
-    readout = LogProbs(padded_targets, columns=spare + 1)
-    return Query(
-        tuple(rows),
-        WordsAndTopK(readout, blank_positions, top_k) if top_k else readout,
-        tuple(items),
     )
 
 
@@ -349,7 +357,7 @@ def _masked_rows(
     ]
 
 
-def _causal_rows(
+def build_causal_rows(
     lm: EditableModel, words: Sequence[WordPlacement]
 ) -> list[tuple[TokenRow, tuple[ScoredPosition, ...]]]:
     """Build rows that read first tokens at the end of the text before the blank, others after it.

@@ -1,0 +1,117 @@
+"""Chat format: how a request becomes the text that a model continues with its answer.
+
+System prompt, thinking and examples are explicit settings, because each of them changes what a chat
+model decides; they are part of the hash of every query.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, Self, final, get_args
+
+from levelhead.core.errors import LevelheadError, NotMeasurableError, require_option
+from levelhead.core.frozen import FrozenDict
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from levelhead.models.inputs.tokenizer import Tokens
+
+ChatStyle = Literal["auto", "chat", "plain"]
+
+
+@final
+@dataclass(frozen=True)
+class ChatFormat:
+    """Settings of the text around a request."""
+
+    style: ChatStyle = "auto"
+    """"chat" uses the template of the model's tokenizer, "plain" the bare text; "auto" is chat for
+    a model with a template."""
+    system: str = ""
+    """System prompt; empty: the template's own, if it has one."""
+    thinking: bool | None = None
+    """Whether a template with such a switch lets the model think first; None: its default."""
+    examples: tuple[tuple[str, str], ...] = ()
+    """Requests with their answers that precede the request (few-shot)."""
+
+    def __post_init__(self) -> None:
+        require_option("style", self.style, get_args(ChatStyle))
+
+    @property
+    def settings(self) -> FrozenDict:
+        """All settings as plain JSON, for the hash of a query."""
+        return FrozenDict(
+            {
+                "style": self.style,
+                "system": self.system,
+                "thinking": self.thinking,
+                "examples": [list(example) for example in self.examples],
+            }
+        )
+
+    @classmethod
+    def from_settings(cls, settings: Mapping[str, Any]) -> Self:
+        """The format with some settings, such as those of a stored query."""
+        examples = tuple((str(asked), str(answer)) for asked, answer in settings["examples"])
+        return cls(settings["style"], settings["system"], settings["thinking"], examples)
+
+    def messages(self, request: str) -> list[dict[str, str]]:
+        """The request as messages with roles, after the system prompt and the examples."""
+        messages = [{"role": "system", "content": self.system}] if self.system else []
+        for example_request, answer in self.examples:
+            messages += [
+                {"role": "user", "content": example_request},
+                {"role": "assistant", "content": answer},
+            ]
+        return [*messages, {"role": "user", "content": request}]
+
+    def style_for(self, tokens: Tokens) -> ChatStyle:
+        """The style for a tokenizer: "chat" or "plain".
+
+        Raises:
+            NotMeasurableError: a chat is wanted, and the tokenizer has no template.
+        """
+        has_template = bool(tokens.tokenizer.chat_template)
+        if self.style == "chat" and not has_template:
+            raise NotMeasurableError(
+                "the tokenizer has no chat template",
+                hint="give style='plain', or use a chat model",
+            )
+        if self.style != "auto":
+            return self.style
+        return "chat" if has_template else "plain"
+
+    def format_request(self, tokens: Tokens, request: str, answer_start: str = "") -> str:
+        """Format a request as the text that the model continues.
+
+        Args:
+            tokens: Tokenizer, with its template.
+            request: What the user writes.
+            answer_start: Beginning of the answer, such as "Answer:"; the model continues it.
+        """
+        if self.style_for(tokens) == "plain":
+            turns = [part for example in self.examples for part in (" ".join(example),)]
+            text = "\n\n".join([*([self.system] if self.system else []), *turns, request])
+            return f"{text}\n{answer_start}" if answer_start else text
+        # Templates that know no such switch ignore the argument.
+        switch = {} if self.thinking is None else {"enable_thinking": self.thinking}
+        try:
+            text = tokens.tokenizer.apply_chat_template(
+                self.messages(request), tokenize=False, add_generation_prompt=True, **switch
+            )
+        # A template is a program that comes with the weights: any error in it is its fault.
+        except Exception as error:
+            raise LevelheadError(
+                f"the model's chat template fails: {error}",
+                hint="leave out what it does not accept, such as a system prompt",
+            ) from error
+        return f"{remove_double_begin(tokens, str(text))}{answer_start}"
+
+
+def remove_double_begin(tokens: Tokens, text: str) -> str:
+    """Remove the template's begin token if the tokenizer adds one to every text."""
+    begin = str(tokens.tokenizer.bos_token or "")
+    (sample,) = tokens.encode(["a"])
+    adds_begin = sample.row.ids[0] == tokens.tokenizer.bos_token_id
+    return text.removeprefix(begin) if adds_begin and begin else text
