@@ -95,7 +95,7 @@ class ChatFormat:
             text = "\n\n".join([*([self.system] if self.system else []), *turns, request])
             return f"{text}\n{answer_start}" if answer_start else text
         # Templates that know no such switch ignore the argument.
-        switch = {} if self.thinking is None else {"enable_thinking": self.thinking}
+        switch: dict[str, Any] = {} if self.thinking is None else {"enable_thinking": self.thinking}
         try:
             text = tokens.tokenizer.apply_chat_template(
                 self.messages(request), tokenize=False, add_generation_prompt=True, **switch
