@@ -303,7 +303,7 @@ def test_the_command_reads_the_users_file(tmp_path):
     assert "TPR of neutral, female less male" in completed.stdout  # shown without --details
     refused = levelhead("measure", str(folder), "-m", "nli:metric=nli_gap", *options)
     assert refused.returncode == 3
-    assert "--data, --text, --label: only -m counterfactual uses these" in refused.stderr
+    assert "--data, --text, --label: only -m counterfactual uses your texts" in refused.stderr
     race = levelhead(
         *("measure", str(folder), "-m", f"counterfactual:labels={'+'.join(NLI)},lexicon=race-en"),
         *(*options, "--store", str(tmp_path / "store")),
