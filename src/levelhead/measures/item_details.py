@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from levelhead.core.results import ItemDetail, QueryDetail
 from levelhead.models.inputs.tokenizer import MASK
+from levelhead.models.loading.http_model import HttpModel
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -119,7 +120,7 @@ def _query_labels(lm: LM, responses: Responses, groups: tuple[str, ...]) -> Quer
         # The user's names of the classes, if there are any; both are in the order of the columns.
         classes = names(responses.metadata, "classes", "labels") or tuple(lm.labels)
     # A model behind HTTP has no tokenizer here; it answers only queries that need none.
-    tokens = getattr(lm, "tokens", None)
+    tokens = None if isinstance(lm, HttpModel) else lm.tokens
     return QueryLabels(
         names(responses.settings, "words") if responses.query_kind == "fill" else (),
         classes,
