@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from levelhead.core.errors import LevelheadError
-from levelhead.report.head_map_labels import inline_data
 from levelhead.report.lazy_altair import alt
 from levelhead.report.theme import (
     PALE,
@@ -17,6 +16,7 @@ from levelhead.report.theme import (
     format_estimate,
     format_interval,
     format_number,
+    inline_data,
     subtitle_lines,
 )
 from levelhead.study.table_row import interval_over
