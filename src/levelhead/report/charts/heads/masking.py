@@ -122,8 +122,8 @@ def masking_curve_chart(
 def masking_chart(result: MaskingReport, *, subject: str = "") -> ChartType:
     """Plot the change of the map's measure against that of every utility measure (Table 1).
 
-    The change of the map's measure is that on the confirm half, if there is one: the heads were
-    chosen on the find half.
+    The change of the map's measure is that on the confirmation half, if there is one: the heads
+    were chosen on the discovery half.
 
     Args:
         result: ways of masking, each with its changes.
