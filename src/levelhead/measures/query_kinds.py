@@ -10,9 +10,9 @@ import torch
 from levelhead.data.tokenize import fold_case, strip_clitic, tokenize_words
 from levelhead.models.inputs.chat import ChatFormat
 from levelhead.models.inputs.tokenizer import UnknownWordError
-from levelhead.models.loading.http_model import HttpModel, UnsupportedOverHttpError
 from levelhead.models.queries import build, choices, cloze, sampling
 from levelhead.models.queries.sampling import SamplingConfig
+from levelhead.models.serving.served_model import ServedModel, UnsupportedOverHttpError
 from levelhead.models.sites import Site
 
 if TYPE_CHECKING:
@@ -95,7 +95,7 @@ def make_regression_query(lm: LM, rows: Sequence[QueryArgs], settings: Settings)
 
 
 def make_fill_query(
-    lm: LM | HttpModel, rows: Sequence[QueryArgs], settings: Settings
+    lm: LM | ServedModel, rows: Sequence[QueryArgs], settings: Settings
 ) -> LocalQuery | HttpQuery:
     """Query of (text,): log-probabilities of the settings' words in its blank.
 
@@ -107,10 +107,9 @@ def make_fill_query(
     is_before_hidden = settings.get("prior") == "before hidden"
     texts = [str(row[0]) for row in rows]
     top_k = settings.get("best", 0)
-    if isinstance(lm, HttpModel):
-        for text in texts:
-            # Raises an error for an invalid text before the first request is sent.
-            lm.split_at_blank(text, words)
+    if isinstance(lm, ServedModel):
+        # Raises an error for an invalid text before the first probability is requested.
+        lm.split_at_blanks(texts, words)
         return HttpQuery(partial(lm.fill, texts, words, top_k=top_k))
     query = cloze.build_lm_fill_words_query(
         lm, texts, words, hidden, use_kurita_position=is_before_hidden, top_k=top_k
@@ -133,18 +132,19 @@ def make_top_k_query(lm: LM, rows: Sequence[QueryArgs], settings: Settings) -> L
 
 
 def make_text_score_query(
-    lm: LM | HttpModel, rows: Sequence[QueryArgs], settings: Settings
+    lm: LM | ServedModel, rows: Sequence[QueryArgs], settings: Settings
 ) -> LocalQuery | HttpQuery:
     """Query of (text, spans or null): log-probability, and the number of tokens it sums over.
 
     Spans are ranges of characters, or, with the setting "by": "token", positions of tokens.
     """
-    if isinstance(lm, HttpModel):
+    if isinstance(lm, ServedModel):
         if any(row[1] is not None for row in rows):
             raise UnsupportedOverHttpError(
                 "parts of a text cannot be scored behind HTTP", hint="load the model's weights"
             )
         texts = [str(row[0]) for row in rows]
+        lm.tokenize_all(texts)
         for text in texts:
             lm.scorable_tokens(text)
         return HttpQuery(lambda: torch.stack(lm.log_prob(texts), dim=1))
@@ -161,11 +161,18 @@ def make_text_score_query(
     return _require_known_words(lm, query)._replace(extra_columns=torch.tensor(counts)[:, None])
 
 
-def make_choice_query(lm: LM, rows: Sequence[QueryArgs], settings: Settings) -> LocalQuery:
+def make_choice_query(
+    lm: LM | ServedModel, rows: Sequence[QueryArgs], settings: Settings
+) -> LocalQuery | HttpQuery:
     """Query of (request, options): log-probability of each option, then their numbers of tokens."""
     chat_format = ChatFormat.from_settings(settings["chat"])
     answer_start = str(settings.get("answer_start", ""))
-    prompts = [chat_format.format_request(lm.tokens, str(row[0]), answer_start) for row in rows]
+    requests = [str(row[0]) for row in rows]
+    prompts = (
+        lm.format_requests(requests, chat_format, answer_start)
+        if isinstance(lm, ServedModel)
+        else [chat_format.format_request(lm.tokens, request, answer_start) for request in requests]
+    )
     # A space before an option, unless the prompt ends with one: the option is then tokenized as
     # inside a text.
     options = [
@@ -175,6 +182,9 @@ def make_choice_query(lm: LM, rows: Sequence[QueryArgs], settings: Settings) -> 
         ]
         for prompt, row in zip(prompts, rows, strict=True)
     ]
+    if isinstance(lm, ServedModel):
+        placed = lm.place_options(prompts, options)
+        return HttpQuery(lambda: torch.cat([lm.score_choices(placed), placed.token_counts], dim=1))
     query, counts = choices.build_lm_choose_query(lm, prompts, options)
     return _require_known_words(lm, query)._replace(extra_columns=counts, n_columns=counts.shape[1])
 
