@@ -321,8 +321,15 @@ MASKED_ROWS_PER_TEXT = 8
 causal model one row for the text."""
 
 
-def shard_size(lm: LM, query_kind: QueryKind) -> int:
+QUERIES_PER_SERVED_SHARD = 16
+"""Number of queries in a shard of a model behind HTTP: what is lost if a server or a budget ends, and
+the steps of the progress."""
+
+
+def shard_size(lm: LM | ServedModel, query_kind: QueryKind) -> int:
     """Number of queries in a shard; larger shards allow batches of texts of similar length."""
+    if isinstance(lm, ServedModel):
+        return QUERIES_PER_SERVED_SHARD
     return QUERIES_PER_SHARD[query_kind] * (
         MASKED_ROWS_PER_TEXT if query_kind == "score" and lm.is_causal else 1
     )

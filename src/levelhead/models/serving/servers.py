@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     Progress = Callable[[int, int], None] | None
 
-FEW_TOKENS, ALL_TOKENS = (4000, 16), (1 << 20, 1)
+FEW_TOKENS, ALL_TOKENS = (4000, 4), (1 << 20, 1)
 """Number of likeliest tokens to request, and of texts in one request. The first try requests few
 tokens, because a complete vocabulary is megabytes; 2**20 is more than any vocabulary."""
 ZERO_LOG_PROB = -1e30
