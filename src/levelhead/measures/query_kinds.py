@@ -11,6 +11,7 @@ from levelhead.measures.generation.text_queries import (
     Answers,
     GenerationQuery,
     SampledText,
+    ServedGenerationQuery,
     forbid_unknown_words,
     make_generation_query,
     make_sampling_query,
@@ -23,7 +24,7 @@ from levelhead.models.sites import Site
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from levelhead.measures.items import QueryArgs, QueryKind
+    from levelhead.measures.items import QueryArgs, QueryKind, QuerySet
     from levelhead.models.lm import LM
     from levelhead.models.queries.query import Query
 
@@ -63,12 +64,12 @@ class LocalQuery(NamedTuple):
         )
 
 
-ModelQuery = LocalQuery | HttpQuery | SampledText | GenerationQuery
+ModelQuery = LocalQuery | HttpQuery | SampledText | GenerationQuery | ServedGenerationQuery
 
 
 def answer_query(query: ModelQuery, lm: LM) -> Answers:
     """Answers of a model to a query, with texts if these are the answers."""
-    if isinstance(query, GenerationQuery):
+    if isinstance(query, GenerationQuery | ServedGenerationQuery):
         return query.run_with_texts(lm)
     return Answers(query.run(lm))
 
@@ -261,9 +262,11 @@ MASKED_ROWS_PER_TEXT = 8
 causal model one row for the text."""
 
 
+SERVED_QUERY_KINDS: tuple[QueryKind, ...] = ("fill", "score", "choose", "generate")
+"""Kinds of queries that a model behind HTTP can answer; "score" only for complete texts."""
 QUERIES_PER_SERVED_SHARD = 16
-"""Number of queries in a shard of a model behind HTTP: what is lost if a server or a budget ends, and
-the steps of the progress."""
+"""Number of queries in a shard of a model behind HTTP: what is lost if a server or a budget ends,
+and the steps of the progress."""
 
 
 def shard_size(lm: LM | ServedModel, query_kind: QueryKind) -> int:
@@ -273,3 +276,28 @@ def shard_size(lm: LM | ServedModel, query_kind: QueryKind) -> int:
     return QUERIES_PER_SHARD[query_kind] * (
         MASKED_ROWS_PER_TEXT if query_kind == "score" and lm.is_causal else 1
     )
+
+
+def check_answerable(lm: LM | ServedModel, query_sets: Sequence[QuerySet]) -> None:
+    """Raise an error, before any request, if a model behind HTTP cannot answer some queries.
+
+    Raises:
+        UnsupportedOverHttpError: the queries need the weights of the model.
+        NotMeasurableError: the server reports no log-probabilities.
+    """
+    if not isinstance(lm, ServedModel):
+        return
+    for query_set in query_sets:
+        kind = query_set.query_kind
+        if kind not in SERVED_QUERY_KINDS:
+            raise UnsupportedOverHttpError(
+                f"a model {lm.place} answers no queries of the kind {kind!r}",
+                hint="load the model's weights",
+            )
+        queries = (query for item in query_set.items for query in item.queries)
+        if kind == "score" and any(query[1] is not None for query in queries):
+            raise UnsupportedOverHttpError(
+                f"parts of a text cannot be scored {lm.place}", hint="load the model's weights"
+            )
+        if kind != "generate":
+            lm.require_log_probs()

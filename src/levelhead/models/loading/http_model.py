@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING, final
 from urllib.parse import urlsplit
 
 from levelhead.core.canonical_json import content_hash
-from levelhead.core.errors import LevelheadError, MissingExtraError
+from levelhead.core.errors import LevelheadError, MissingExtraError, NotMeasurableError
 from levelhead.core.frozen import FrozenDict
+from levelhead.models.serving.generation import GenerationPrompt
 from levelhead.models.serving.served_model import (
     LOCAL_HOSTS,
     ServedIdentity,
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
 
     from levelhead.core.files import Url
     from levelhead.models.edits.base import Edit
+    from levelhead.models.generation.config import GeneratedText, GenerationConfig
+    from levelhead.models.inputs.chat import ChatFormat
     from levelhead.models.serving.budget import TokenBudget
     from levelhead.models.serving.client import ServerClient
     from levelhead.models.serving.served_model import RowScores, ScoredRow, TokenIds
@@ -139,6 +142,10 @@ class HttpModel(ServedModel):
         """Whether the server reports log-probabilities of given texts, or only generates."""
         return self.server.can_score
 
+    def require_log_probs(self) -> None:
+        """Raise an error if the server reports no log-probabilities of given texts."""
+        self.server.require_log_probs()
+
     # -- the server
 
     @cached_property
@@ -197,6 +204,38 @@ class HttpModel(ServedModel):
     ) -> RowScores:
         """Compute the log-probability of each row's continuation, and likeliest next tokens."""
         return self.server.score_rows(rows, contexts, top_k, self.progress)
+
+    def generation_prompts(
+        self, requests: Sequence[str], chat_format: ChatFormat, answer_start: str = ""
+    ) -> list[GenerationPrompt]:
+        """What the answers to some requests continue: tokens, or messages without `/tokenize`."""
+        if self.can_score:
+            return super().generation_prompts(requests, chat_format, answer_start)
+        if chat_format.style == "plain":
+            texts = [chat_format.format_plain(request, answer_start) for request in requests]
+            return [GenerationPrompt(text=text) for text in texts]
+        if answer_start or chat_format.thinking is not None:
+            raise NotMeasurableError(
+                f"{self.url} continues no answer that is begun, and has no switch for thinking",
+                hint="leave out answer_start and thinking, or serve the model with llama.cpp or "
+                "vLLM",
+            )
+        return [
+            GenerationPrompt(messages=tuple(chat_format.messages(request))) for request in requests
+        ]
+
+    def generate_texts(
+        self,
+        prompts: Sequence[GenerationPrompt],
+        sample_numbers: Sequence[int],
+        config: GenerationConfig,
+    ) -> list[GeneratedText]:
+        """Generate one text after each prompt, several requests at a time."""
+        server = self.server
+        samples = list(zip(prompts, sample_numbers, strict=True))
+        return self.client.map(
+            lambda sample: server.generate(sample[0], sample[1], config), samples, self.progress
+        )
 
     def apply_templates(
         self, chats: Sequence[list[dict[str, str]]], thinking: bool | None

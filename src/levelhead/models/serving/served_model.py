@@ -13,15 +13,18 @@ from typing import TYPE_CHECKING, NamedTuple, NoReturn
 import torch
 
 from levelhead.core.errors import LevelheadError, NotMeasurableError
+from levelhead.models.generation.config import GenerationConfig, check_sample_count
 from levelhead.models.inputs.batching import Batching
+from levelhead.models.inputs.chat import ChatFormat
 from levelhead.models.inputs.tokenizer import MASK, UnreadableTextError
 from levelhead.models.lm import Scores
 from levelhead.models.queries.choices import check_options
+from levelhead.models.serving.generation import GenerationPrompt
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from levelhead.models.inputs.chat import ChatFormat
+    from levelhead.models.generation.config import GeneratedText
 
 TokenIds = tuple[int, ...]
 LOCAL_HOSTS = ("127.0.0.1", "localhost", "::1")
@@ -119,6 +122,21 @@ class ServedModel(ABC):
             NotMeasurableError: the program does not apply templates.
         """
 
+    @abstractmethod
+    def generate_texts(
+        self,
+        prompts: Sequence[GenerationPrompt],
+        sample_numbers: Sequence[int],
+        config: GenerationConfig,
+    ) -> list[GeneratedText]:
+        """Generate one text after each prompt.
+
+        Args:
+            prompts: What the texts continue.
+            sample_numbers: For each prompt, the number of the sample.
+            config: Settings; those of the checkpoint are ignored where the program allows it.
+        """
+
     @property
     @abstractmethod
     def identity(self) -> ServedIdentity:
@@ -133,6 +151,10 @@ class ServedModel(ABC):
     def is_causal(self) -> bool:
         """Whether a token attends only to earlier tokens: always, for completions."""
         return True
+
+    def require_log_probs(self) -> None:
+        """Raise an error if the program reports no log-probabilities of given texts."""
+        return
 
     @cached_property
     def batching(self) -> Batching:
@@ -204,6 +226,43 @@ class ServedModel(ABC):
         """Compute `[n, options]` log-probabilities of rows of `place_options`."""
         values = torch.tensor(self.score_rows(choices.rows).values, dtype=torch.float64)
         return values.reshape(-1, choices.n_options)
+
+    def generate(
+        self,
+        prompts: Sequence[str],
+        config: GenerationConfig = GenerationConfig(),
+        *,
+        n: int = 1,
+        chat: ChatFormat | None = None,
+    ) -> list[tuple[GeneratedText, ...]]:
+        """Generate n texts after each prompt, as `LM.generate` does.
+
+        Args:
+            prompts: Texts, without a space at their end.
+            config: Settings.
+            n: Number of texts for each prompt.
+            chat: The prompts are requests, which this format turns into prompts. None: they are
+                continued as they are.
+        """
+        check_sample_count(n, config)
+        prepared = self.generation_prompts(prompts, chat or ChatFormat("plain"))
+        generated = self.generate_texts(
+            [prompt for prompt in prepared for _ in range(n)],
+            [number for _ in prepared for number in range(n)],
+            config,
+        )
+        return [tuple(generated[i : i + n]) for i in range(0, len(generated), n)]
+
+    def generation_prompts(
+        self, requests: Sequence[str], chat_format: ChatFormat, answer_start: str = ""
+    ) -> list[GenerationPrompt]:
+        """What the answers to some requests continue: tokens."""
+        texts = self.format_requests(requests, chat_format, answer_start)
+        self.tokenize_all(["", "The", *texts])
+        return [
+            GenerationPrompt(self.tokenize(text, add_special=not self._begins_itself(text)), text)
+            for text in texts
+        ]
 
     # -- texts
 

@@ -5,18 +5,21 @@ from __future__ import annotations
 import json
 import math
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, final
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, NoReturn, final
 
 from levelhead.core.errors import LevelheadError, NotMeasurableError
-from levelhead.models.serving.budget import TokenCounts
+from levelhead.models.serving.budget import TokenCounts, estimate_prompt_tokens
 from levelhead.models.serving.client import ServerStatusError
+from levelhead.models.serving.generation import read_filtered, read_generated, sample_seed
 from levelhead.models.serving.served_model import LogProbsMissingError, RowScores, TopTokens
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from collections.abc import Set as AbstractSet
 
+    from levelhead.models.generation.config import GeneratedText, GenerationConfig
     from levelhead.models.serving.client import ServerClient
+    from levelhead.models.serving.generation import GenerationPrompt
     from levelhead.models.serving.served_model import ScoredRow, TokenIds
 
     Progress = Callable[[int, int], None] | None
@@ -48,6 +51,7 @@ class Server(ABC):
         """Name of the model in requests; empty for a server with one model."""
         self.entry = entry
         """The server's entry of the model in /v1/models."""
+        self._answered_model = ""
 
     @abstractmethod
     def tokenize(self, text: str, *, add_special: bool) -> TokenIds:
@@ -70,6 +74,53 @@ class Server(ABC):
     @abstractmethod
     def report(self) -> dict[str, str]:
         """What the server says of itself and of its model: a part of the model's hash."""
+
+    def require_log_probs(self) -> None:
+        """Raise an error if the server reports no log-probabilities of given texts."""
+        return
+
+    def generate(
+        self, prompt: GenerationPrompt, sample_number: int, config: GenerationConfig
+    ) -> GeneratedText:
+        """One generated text."""
+        path = "/v1/chat/completions" if prompt.messages else "/v1/completions"
+        body = self.body(
+            **self.generation_fields(),
+            max_tokens=config.max_tokens,
+            temperature=config.temperature,
+            top_p=config.top_p,
+            seed=sample_seed(config.seed, prompt, sample_number),
+        )
+        if config.stop:
+            body["stop"] = list(config.stop)
+        if prompt.messages:
+            body["messages"] = [dict(message) for message in prompt.messages]
+        else:
+            body["prompt"] = list(prompt.ids) or prompt.text
+        n_prompt = len(prompt.ids) or estimate_prompt_tokens(prompt.texts)
+        try:
+            answer = self.client.post(path, body, counts=TokenCounts(n_prompt, config.max_tokens))
+        except ServerStatusError as error:
+            # A prompt that a filter refuses is an outcome of this prompt, not a failed run.
+            filtered = read_filtered(error.problem, prompt) if error.status == 400 else None
+            if filtered is None:
+                raise
+            return filtered
+        self._check_model(str(answer.get("model", "")))
+        return read_generated(answer, prompt, self.client.root)
+
+    def generation_fields(self) -> dict[str, Any]:
+        """Fields that turn off the server's own defaults of sampling."""
+        return {}
+
+    def _check_model(self, name: str) -> None:
+        # One run must not mix texts of two models, such as after an update behind an alias.
+        self._answered_model = self._answered_model or name
+        if name != self._answered_model:
+            raise LevelheadError(
+                f"the server answered as {self._answered_model!r} and now as {name!r}",
+                hint="name a version of the model instead of an alias",
+            )
 
     def body(self, **fields: Any) -> dict[str, Any]:
         """Body of a request, with the name of the model where one is needed."""
@@ -133,6 +184,10 @@ class LlamaCppServer(Server):
     """llama.cpp's server: probabilities of the next token after given tokens."""
 
     kind = "llama.cpp"
+
+    def generation_fields(self) -> dict[str, Any]:
+        """Fields that turn off llama.cpp's defaults: 40 likeliest tokens, min_p 0.05."""
+        return {"top_k": 0, "min_p": 0.0, "typical_p": 1.0, "repeat_penalty": 1.0}
 
     def tokenize(self, text: str, *, add_special: bool) -> TokenIds:
         """Tokens of a text."""
@@ -252,6 +307,10 @@ class VllmServer(Server):
 
     kind = "vLLM"
 
+    def generation_fields(self) -> dict[str, Any]:
+        """Fields that turn off the checkpoint's generation_config.json, and request tokens."""
+        return {"top_k": 0, "min_p": 0.0, "repetition_penalty": 1.0, "return_token_ids": True}
+
     def tokenize(self, text: str, *, add_special: bool) -> TokenIds:
         """Tokens of a text."""
         body = self.body(prompt=text, add_special_tokens=add_special)
@@ -365,7 +424,7 @@ class ChatServer(Server):
 
     def tokenize(self, text: str, *, add_special: bool) -> TokenIds:
         """Raise an error: the protocol has no tokens."""
-        raise self.missing_error()
+        self.require_log_probs()
 
     def apply_template(self, messages: list[dict[str, str]], thinking: bool | None) -> str | None:
         """Raise an error: the protocol has no templates."""
@@ -379,15 +438,15 @@ class ChatServer(Server):
         progress: Progress = None,
     ) -> RowScores:
         """Raise an error: the protocol has no log-probabilities of given texts."""
-        raise self.missing_error()
+        self.require_log_probs()
 
     def report(self) -> dict[str, str]:
         """Name and owner of the model; not its time, which some servers set to now."""
         return {"model": self.model, "owned_by": str(self.entry.get("owned_by", ""))}
 
-    def missing_error(self) -> NotMeasurableError:
-        """Error of everything that needs log-probabilities."""
-        return NotMeasurableError(
+    def require_log_probs(self) -> NoReturn:
+        """Raise an error: everything that needs log-probabilities cannot be measured."""
+        raise NotMeasurableError(
             f"{self.client.root} has no /tokenize: it cannot report the log-probability of a given "
             "text, which fill, log_prob and choose need",
             hint="measure generated texts, or serve the model with llama.cpp or vLLM",

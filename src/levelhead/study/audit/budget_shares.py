@@ -9,6 +9,7 @@ from pydantic import Field
 from levelhead.core.errors import LevelheadError
 from levelhead.core.results import Record
 from levelhead.measures.registry import parse_measure
+from levelhead.models.serving.served_model import ServedModel
 from levelhead.study.audit.suite import (
     LIMITS,
     PERPLEXITY_MEASURES,
@@ -168,6 +169,12 @@ class TimeBudget:
             measures: measures of the plan; those of the map are added.
             last: whether this is the last attempt, which records why there is no map.
         """
+        if isinstance(self.lm, ServedModel):
+            if last:
+                self.omitted.append(
+                    Omitted(name="heads", details=f"a model {self.lm.place} has no heads to read")
+                )
+            return {}
         limit = self.seconds_left if last else self.seconds_for("heads")
         n_heads = self.lm.layout.layers * self.lm.layout.heads
         candidates, reasons = rank_locators(self.lm) if limit > 0 else ([], ["time budget"])
