@@ -23,8 +23,8 @@ from levelhead.measures.query_kinds import QUERY_KINDS
 from levelhead.measures.utility.perplexity import Perplexity
 from levelhead.models.inputs.tokenizer import UnreadableTextError
 from levelhead.models.loading.http_model import HttpModel
-from levelhead.models.serving.served_model import ScoredRow, UnsupportedOverHttpError
 from levelhead.models.loading.load import load
+from levelhead.models.serving.served_model import ScoredRow, UnsupportedOverHttpError
 
 SERVE = Path(__file__).parents[1] / "work" / "serve.py"
 WORDS = (("woman", "girl", "lady", "female", "schoolgirl"), ("man", "boy", "gentleman", "male"))

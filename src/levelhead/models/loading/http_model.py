@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from levelhead.models.serving.budget import TokenBudget
     from levelhead.models.serving.client import ServerClient
     from levelhead.models.serving.served_model import RowScores, ScoredRow, TokenIds
-    from levelhead.models.serving.servers import Server
+    from levelhead.models.serving.server import Server
 
 MAX_CACHED_TEXTS = 10_000
 """Number of texts whose tokens are cached."""
@@ -168,7 +168,7 @@ class HttpModel(ServedModel):
     def server(self) -> Server:
         """The interface of the server, which its first answers show."""
         client = self.client
-        from levelhead.models.serving.servers import identify_server
+        from levelhead.models.serving.identify import identify_server
 
         return identify_server(client, self.model)
 

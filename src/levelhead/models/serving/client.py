@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import threading
 import time
+import weakref
 from concurrent.futures import ThreadPoolExecutor, wait
 from typing import TYPE_CHECKING, Any, TypeVar, final
 from urllib.parse import urlsplit
@@ -102,9 +103,14 @@ class ServerClient:
                 follow_redirects=False,
                 # A proxy of the environment must not see requests to this machine, nor their key.
                 trust_env=urlsplit(url).hostname not in LOCAL_HOSTS,
-                event_hooks={"request": [self._clean_headers], "response": [self._bound_body]},
+                event_hooks={
+                    "request": [_header_cleaner(has_key=bool(key))],
+                    "response": [_body_bounder(timeout)],
+                },
             ),
         )
+        # Models are not closed: their connections end with them.
+        weakref.finalize(self, self._client.close)
 
     def get(self, path: str) -> dict[str, Any]:
         """Answer to a GET request, a JSON object."""
@@ -222,8 +228,11 @@ class ServerClient:
         message = message.replace(self._key, "...") if self._key else message
         return message[:MAX_QUOTED]
 
-    def _clean_headers(self, request: httpx2.Request) -> None:
-        if not self._key:
+
+# Functions, not methods: the client must not hold the object whose end closes it.
+def _header_cleaner(*, has_key: bool) -> Callable[[httpx2.Request], None]:
+    def clean_headers(request: httpx2.Request) -> None:
+        if not has_key:
             request.headers.pop("Authorization", None)
         # The client would take them from the environment, for whichever server this is.
         for name in ("OpenAI-Organization", "OpenAI-Project"):
@@ -231,9 +240,15 @@ class ServerClient:
         # A compressed body could become larger than what is bounded here.
         request.headers["Accept-Encoding"] = "identity"
 
-    def _bound_body(self, response: httpx2.Response) -> None:
+    return clean_headers
+
+
+def _body_bounder(timeout: float) -> Callable[[httpx2.Response], None]:
+    def bound_body(response: httpx2.Response) -> None:
         where = str(response.request.url).split("?")[0]
-        response.stream = _BoundedStream(response.stream, where, self._timeout)
+        response.stream = _BoundedStream(response.stream, where, timeout)
+
+    return bound_body
 
 
 def _refuse_constant(name: str) -> float:
