@@ -240,7 +240,7 @@ def test_a_budget_of_money_counts_what_the_server_reports():
         with pytest.raises(BudgetSpentError, match=r"of 0\.001 in money in"):
             remote.generate(["b"] * 9, CONFIG, chat=CHAT)
     assert budget.cost <= 0.001
-    with pytest.raises(LevelheadError, match="needs prices"):
+    with pytest.raises(LevelheadError, match="needs the price"):
         TokenBudget(max_cost=1.0)
     with pytest.raises(LevelheadError, match="negative"):
         TokenBudget(max_tokens=-1)

@@ -46,7 +46,7 @@ class TokenBudget:
     max_tokens: int | None = None
     """Tokens of prompts and completions; None: no limit."""
     max_cost: float | None = None
-    """Money, in the unit of the prices; None: no limit."""
+    """Money, in the unit of both price fields; None: no limit."""
     prompt_price: float = 0.0
     """Price of a million tokens of prompts."""
     completion_price: float = 0.0
@@ -59,12 +59,12 @@ class TokenBudget:
 
     def __post_init__(self) -> None:
         limits = [limit for limit in (self.max_tokens, self.max_cost) if limit is not None]
-        prices = (self.prompt_price, self.completion_price)
-        if any(not number >= 0 for number in (*limits, *prices)):
+        rates = (self.prompt_price, self.completion_price)
+        if any(not number >= 0 for number in (*limits, *rates)):
             raise LevelheadError(f"a negative budget or price: {self}", hint="give positive ones")
-        if self.max_cost is not None and not any(prices):
+        if self.max_cost is not None and not any(rates):
             raise LevelheadError(
-                "a budget of money needs prices",
+                "a budget of money needs the price of a token",
                 hint="give prompt_price and completion_price, for a million tokens each",
             )
 

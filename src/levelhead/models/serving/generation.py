@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from levelhead.models.generation.config import FinishReason
-    from levelhead.models.serving.served_model import TokenIds
 
 NOT_REPORTED = -1
 """Number of tokens that a server does not report."""
@@ -27,7 +26,7 @@ _REASONS: dict[str, FinishReason] = {
 class GenerationPrompt(NamedTuple):
     """What a text continues: tokens, a text, or the messages of a chat."""
 
-    ids: TokenIds = ()
+    ids: tuple[int, ...] = ()
     text: str = ""
     messages: tuple[Mapping[str, str], ...] = ()
 

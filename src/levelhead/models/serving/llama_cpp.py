@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple, final
 
 from levelhead.models.serving.budget import TokenCounts
 from levelhead.models.serving.client import ServerStatusError
-from levelhead.models.serving.served_model import LogProbsMissingError, RowScores, TopTokens
-from levelhead.models.serving.server import (
-    MISSING_STATUS,
-    Server,
+from levelhead.models.serving.served_model import (
+    LogProbsMissingError,
+    RowScores,
+    TopTokens,
     make_top_tokens,
-    no_template_path,
     require_log_prob,
 )
+from levelhead.models.serving.server import MISSING_STATUS, Server, no_template_path
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

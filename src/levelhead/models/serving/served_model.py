@@ -6,9 +6,10 @@ does not report is an error, not a small number.
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from functools import cached_property
-from typing import TYPE_CHECKING, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 import torch
 
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
     from levelhead.models.generation.config import GeneratedText
 
 TokenIds = tuple[int, ...]
+ROUNDING = 1e-3
+"""A log-probability may be above 0 by rounding, not by more."""
 LOCAL_HOSTS = ("127.0.0.1", "localhost", "::1")
 """Hosts whose requests never leave this machine."""
 
@@ -390,3 +393,23 @@ class ServedModel(ABC):
                 hint="leave the text out and count it as dropped",
             )
         return ids[len(prefix) :]
+
+
+def require_log_prob(value: float) -> float:
+    """Return a log-probability; raises if it is none."""
+    if not math.isfinite(value) or value > ROUNDING:
+        raise LevelheadError(
+            f"the server reports {value} as a log-probability",
+            hint="check the server: a broken number is not used",
+        )
+    return value
+
+
+def split_into(items: Sequence[Any], size: int) -> list[Any]:
+    """Split a list into parts of a size."""
+    return [items[begin : begin + size] for begin in range(0, len(items), size)]
+
+
+def make_top_tokens(items: Sequence[tuple[int, float]]) -> TopTokens:
+    """Tokens with their log-probabilities, the likeliest first."""
+    return TopTokens(tuple(token for token, _ in items), tuple(value for _, value in items))

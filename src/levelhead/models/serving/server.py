@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -10,7 +9,6 @@ from levelhead.core.errors import LevelheadError, NotMeasurableError
 from levelhead.models.serving.budget import TokenCounts, estimate_prompt_tokens
 from levelhead.models.serving.client import ServerStatusError
 from levelhead.models.serving.generation import read_filtered, read_generated, sample_seed
-from levelhead.models.serving.served_model import RowScores, TopTokens
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -18,14 +16,12 @@ if TYPE_CHECKING:
     from levelhead.models.generation.config import GeneratedText, GenerationConfig
     from levelhead.models.serving.client import ServerClient
     from levelhead.models.serving.generation import GenerationPrompt
-    from levelhead.models.serving.served_model import ScoredRow, TokenIds
+    from levelhead.models.serving.served_model import RowScores, ScoredRow, TokenIds
 
     Progress = Callable[[int, int], None] | None
 
 MISSING_STATUS = (404, 405, 501)
 """HTTP errors of a server that has no such path."""
-ROUNDING = 1e-3
-"""A log-probability may be above 0 by rounding, not by more."""
 
 
 class Server(ABC):
@@ -156,16 +152,6 @@ class Server(ABC):
         )
 
 
-def require_log_prob(value: float) -> float:
-    """Return a log-probability; raises if it is none."""
-    if not math.isfinite(value) or value > ROUNDING:
-        raise LevelheadError(
-            f"the server reports {value} as a log-probability",
-            hint="check the server: a broken number is not used",
-        )
-    return value
-
-
 def no_template_path(where: str) -> NotMeasurableError:
     """Error of a chat whose template nobody applies."""
     return NotMeasurableError(
@@ -173,13 +159,3 @@ def no_template_path(where: str) -> NotMeasurableError:
         hint="give style='plain', or a server with /apply-template (llama.cpp) or /tokenize of "
         "messages (vLLM)",
     )
-
-
-def split_into(items: Sequence[Any], size: int) -> list[Any]:
-    """Split a list into parts of a size."""
-    return [items[begin : begin + size] for begin in range(0, len(items), size)]
-
-
-def make_top_tokens(items: Sequence[tuple[int, float]]) -> TopTokens:
-    """Tokens with their log-probabilities, the likeliest first."""
-    return TopTokens(tuple(token for token, _ in items), tuple(value for _, value in items))

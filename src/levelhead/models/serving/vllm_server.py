@@ -11,13 +11,11 @@ from levelhead.models.serving.served_model import (
     RowScores,
     ScoredRow,
     TopTokens,
-)
-from levelhead.models.serving.server import (
-    Server,
     make_top_tokens,
     require_log_prob,
     split_into,
 )
+from levelhead.models.serving.server import Server
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
