@@ -17,9 +17,8 @@ def answer(folder: str, asked: dict) -> dict:
     prompts = model.format_requests(asked["requests"], ChatFormat("chat"), asked["answer_start"])
 
     def generate(config: dict, n: int) -> list:
-        texts = model.generate(
-            asked["requests"], GenerationConfig(**config), n=n, chat=ChatFormat("chat")
-        )
+        settings = GenerationConfig.from_settings(config)
+        texts = model.generate(asked["requests"], settings, n=n, chat=ChatFormat("chat"))
         return [[text._asdict() for text in row] for row in texts]
 
     return {

@@ -137,7 +137,7 @@ class Crows(Measure):
         causal = "causal" in lm.heads
         return {"protocol": ("sentence", "token_mean") if causal else (*MASKED, "sentence")}
 
-    def all_queries(self, lm: LM) -> tuple[QuerySet, ...]:
+    def all_queries(self, lm: LM | ServedModel) -> tuple[QuerySet, ...]:
         """Scores of both sentences of a pair, over all tokens or over shared or modified ones."""
         causal, protocol = "causal" in lm.heads, self.protocol
         if protocol == "auto":
@@ -362,7 +362,9 @@ def _scores(responses: Responses) -> torch.Tensor:
     return scores / tokens if responses.metadata["protocol"] in AVERAGED else scores
 
 
-def _build_queries(lm: LM, pair: MinimalPair, protocol: str) -> tuple[QueryArgs, QueryArgs] | str:
+def _build_queries(
+    lm: LM | ServedModel, pair: MinimalPair, protocol: str
+) -> tuple[QueryArgs, QueryArgs] | str:
     """The two queries of a pair, or the reason why the pair is skipped."""
     if isinstance(lm, ServedModel):
         ids = [lm.tokenize(text) for text in (pair.more, pair.less)]

@@ -59,7 +59,7 @@ class HttpModel(ServedModel):
     max_retries: int = 4
     """Number of times that a request is repeated after 429, 5xx or a timeout, with growing waits
     or as `Retry-After` says."""
-    concurrency: int = 4
+    concurrency: int = 8
     """Number of requests at a time."""
     budget: TokenBudget | None = None
     """Limit of tokens or of money; None: no limit."""

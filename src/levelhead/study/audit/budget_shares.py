@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal, cast
 
 from pydantic import Field
 
@@ -169,11 +169,11 @@ class TimeBudget:
             measures: measures of the plan; those of the map are added.
             last: whether this is the last attempt, which records why there is no map.
         """
-        if isinstance(self.lm, ServedModel):
+        lm = cast("LM | ServedModel", self.lm)
+        if isinstance(lm, ServedModel):
             if last:
-                self.omitted.append(
-                    Omitted(name="heads", details=f"a model {self.lm.place} has no heads to read")
-                )
+                details = f"a model {lm.place} shows no heads"
+                self.omitted.append(Omitted(name="heads", details=details))
             return {}
         limit = self.seconds_left if last else self.seconds_for("heads")
         n_heads = self.lm.layout.layers * self.lm.layout.heads
