@@ -22,8 +22,9 @@ from levelhead.measures.cloze.formatting import choose_prompt_format
 from levelhead.measures.query_kinds import QUERY_KINDS
 from levelhead.measures.utility.perplexity import Perplexity
 from levelhead.models.inputs.tokenizer import UnreadableTextError
-from levelhead.models.loading.http_model import HttpModel, UnsupportedOverHttpError
+from levelhead.models.loading.http_model import HttpModel
 from levelhead.models.loading.load import load
+from levelhead.models.serving.served_model import ScoredRow, UnsupportedOverHttpError
 
 SERVE = Path(__file__).parents[1] / "work" / "serve.py"
 WORDS = (("woman", "girl", "lady", "female", "schoolgirl"), ("man", "boy", "gentleman", "male"))
@@ -56,24 +57,24 @@ def served():
 def test_words_are_those_of_the_same_engine_called_directly(served):
     remote, directly = served
     result = remote.fill([TEXT], ["woman", "man", "schoolgirl"])[0].tolist()
-    stem = remote._tokenize(TEXT.removesuffix(" [MASK]"))
+    stem = remote.tokenize(TEXT.removesuffix(" [MASK]"))
     for word, value in zip(["woman", "man", "schoolgirl"], result, strict=True):
-        ids, total = remote._tokenize(TEXT.replace("[MASK]", word))[len(stem) :], 0.0
+        ids, total = remote.tokenize(TEXT.replace("[MASK]", word))[len(stem) :], 0.0
         for i, token in enumerate(ids):
             answer = directly({"prompt": [[*stem, *ids[:i]]], "max_tokens": 1, "logprobs": 60000})
             choice = answer[0] if isinstance(answer, list) else answer["choices"][0]
             (first,) = choice["logprobs"]["content"]
             total += next(item["logprob"] for item in first["top_logprobs"] if item["id"] == token)
         assert value == pytest.approx(total, abs=1e-3)
-    assert len(remote._tokenize("a schoolgirl")) > 2  # of several tokens
+    assert len(remote.tokenize("a schoolgirl")) > 2  # of several tokens
 
 
 def test_a_text_s_log_probability_is_the_sum_of_its_tokens(served):
     remote, _ = served
     value, count = remote.log_prob(["The nurse is here"])
-    ids = remote._tokenize("The nurse is here")
+    ids = remote.tokenize("The nurse is here")
     parts = [
-        remote._next_token_log_probs({tuple(ids[:i]): {ids[i]}})[tuple(ids[:i])][ids[i]]
+        remote.score_rows([ScoredRow(ids[:i], ids[i : i + 1])]).values[0]
         for i in range(1, len(ids))
     ]
     assert float(value[0]) == pytest.approx(sum(parts), abs=1e-3)

@@ -30,13 +30,14 @@ from levelhead.cli.shared.options import (
     Edit,
     Items,
     Json,
-    Model,
+    ModelOrServer,
     Quiet,
     Revision,
     Seed,
 )
 from levelhead.cli.shared.progress import print_line, show_progress, show_steps
 from levelhead.core.run_context import Inference, RunContext
+from levelhead.models.loading.open_model import open_model
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -53,7 +54,7 @@ NO_BUDGET, BASE = "none", "base"
 
 
 def audit_command(
-    model: Model,
+    model: ModelOrServer,
     output: Annotated[
         str,
         typer.Option(
@@ -132,7 +133,6 @@ def audit_command(
     folder = local_path(output)
     if not quiet:
         typer.echo(f"loading {model}", err=True)
-    from levelhead.models.loading.load import load
     from levelhead.study.audit.audit import AuditSources
     from levelhead.study.audit.time_budget import parse_duration
     from levelhead.study.run import run_study
@@ -152,7 +152,7 @@ def audit_command(
     sources = AuditSources(source, other_source)
     inference = Inference(seed=seed, resamples=resamples, permutations=permutations)
     load_model = partial(
-        load,
+        open_model,
         model,
         edit=edit,
         revision=revision,

@@ -10,7 +10,7 @@ import typer
 from levelhead.cli.shared.help_pages import Panel
 from levelhead.cli.shared.measure_names import check_measure_name
 from levelhead.cli.shared.measurement_tables import show_measurements, show_multiverses
-from levelhead.cli.shared.model_options import open_model, response_store
+from levelhead.cli.shared.model_options import response_store
 from levelhead.cli.shared.options import (
     Against,
     AllowPickle,
@@ -35,6 +35,7 @@ from levelhead.cli.shared.options import (
 )
 from levelhead.cli.shared.progress import show_progress
 from levelhead.core.run_context import Inference, RunContext
+from levelhead.models.loading.open_model import open_model
 
 if TYPE_CHECKING:
     from levelhead.measures.base import Measure
@@ -216,11 +217,9 @@ def measure_command(
 
 def _load_other(lm: LM, against: str | None, **load_options: Any) -> LM | None:
     """Load the model to compare with; `base` is the model without its edits."""
-    from levelhead.models.loading.load import load
-
     if against == BASE:
         return replace(lm, edits=())
-    return None if against is None else load(against, **load_options)
+    return None if against is None else open_model(against, **load_options)
 
 
 def _run(

@@ -27,6 +27,7 @@ from levelhead.measures.item_details import describe_items, neutral_value
 from levelhead.measures.items import subsample_queries
 from levelhead.measures.metric import jackknife_variance, require_differentiable, require_values
 from levelhead.measures.options import option_as_json
+from levelhead.measures.query_kinds import check_answerable
 from levelhead.measures.responses import describe_losses, read_responses
 from levelhead.measures.skills.checks import check_skill
 from levelhead.measures.skills.word_order import make_word_order_check
@@ -230,11 +231,13 @@ class Measure(ABC):
 
     def queries(self, lm: LM) -> tuple[QuerySet, ...]:
         """The queries for a model, after subsampling, with the size of the population."""
+        query_sets = self.all_queries(lm)
+        check_answerable(lm, query_sets)
         return tuple(
             subsample_queries(
                 self._with_population(query_set), self.subsample_fraction, self.is_sampled
             )
-            for query_set in self.all_queries(lm)
+            for query_set in query_sets
         )
 
     def _with_population(self, query_set: QuerySet) -> QuerySet:

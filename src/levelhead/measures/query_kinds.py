@@ -11,19 +11,20 @@ from levelhead.measures.generation.text_queries import (
     Answers,
     GenerationQuery,
     SampledText,
+    ServedGenerationQuery,
     forbid_unknown_words,
     make_generation_query,
     make_sampling_query,
 )
 from levelhead.models.inputs.chat import ChatFormat
-from levelhead.models.loading.http_model import HttpModel, UnsupportedOverHttpError
 from levelhead.models.queries import build, choices, cloze
+from levelhead.models.serving.served_model import ServedModel, UnsupportedOverHttpError
 from levelhead.models.sites import Site
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from levelhead.measures.items import QueryArgs, QueryKind
+    from levelhead.measures.items import QueryArgs, QueryKind, QuerySet
     from levelhead.models.lm import LM
     from levelhead.models.queries.query import Query
 
@@ -63,12 +64,12 @@ class LocalQuery(NamedTuple):
         )
 
 
-ModelQuery = LocalQuery | HttpQuery | SampledText | GenerationQuery
+ModelQuery = LocalQuery | HttpQuery | SampledText | GenerationQuery | ServedGenerationQuery
 
 
 def answer_query(query: ModelQuery, lm: LM) -> Answers:
     """Answers of a model to a query, with texts if these are the answers."""
-    if isinstance(query, GenerationQuery):
+    if isinstance(query, GenerationQuery | ServedGenerationQuery):
         return query.run_with_texts(lm)
     return Answers(query.run(lm))
 
@@ -109,7 +110,7 @@ def make_regression_query(lm: LM, rows: Sequence[QueryArgs], settings: Settings)
 
 
 def make_fill_query(
-    lm: LM | HttpModel, rows: Sequence[QueryArgs], settings: Settings
+    lm: LM | ServedModel, rows: Sequence[QueryArgs], settings: Settings
 ) -> LocalQuery | HttpQuery:
     """Query of (text,): log-probabilities of the settings' words in its blank.
 
@@ -121,10 +122,9 @@ def make_fill_query(
     is_before_hidden = settings.get("prior") == "before hidden"
     texts = [str(row[0]) for row in rows]
     top_k = settings.get("best", 0)
-    if isinstance(lm, HttpModel):
-        for text in texts:
-            # Raises an error for an invalid text before the first request is sent.
-            lm.split_at_blank(text, words)
+    if isinstance(lm, ServedModel):
+        # Raises an error for an invalid text before the first probability is requested.
+        lm.split_at_blanks(texts, words)
         return HttpQuery(partial(lm.fill, texts, words, top_k=top_k))
     query = cloze.build_lm_fill_words_query(
         lm, texts, words, hidden, use_kurita_position=is_before_hidden, top_k=top_k
@@ -147,18 +147,19 @@ def make_top_k_query(lm: LM, rows: Sequence[QueryArgs], settings: Settings) -> L
 
 
 def make_text_score_query(
-    lm: LM | HttpModel, rows: Sequence[QueryArgs], settings: Settings
+    lm: LM | ServedModel, rows: Sequence[QueryArgs], settings: Settings
 ) -> LocalQuery | HttpQuery:
     """Query of (text, spans or null): log-probability, and the number of tokens it sums over.
 
     Spans are ranges of characters, or, with the setting "by": "token", positions of tokens.
     """
-    if isinstance(lm, HttpModel):
+    if isinstance(lm, ServedModel):
         if any(row[1] is not None for row in rows):
             raise UnsupportedOverHttpError(
                 "parts of a text cannot be scored behind HTTP", hint="load the model's weights"
             )
         texts = [str(row[0]) for row in rows]
+        lm.tokenize_all(texts)
         for text in texts:
             lm.scorable_tokens(text)
         return HttpQuery(lambda: torch.stack(lm.log_prob(texts), dim=1))
@@ -175,11 +176,18 @@ def make_text_score_query(
     return _require_known_words(lm, query)._replace(extra_columns=torch.tensor(counts)[:, None])
 
 
-def make_choice_query(lm: LM, rows: Sequence[QueryArgs], settings: Settings) -> LocalQuery:
+def make_choice_query(
+    lm: LM | ServedModel, rows: Sequence[QueryArgs], settings: Settings
+) -> LocalQuery | HttpQuery:
     """Query of (request, options): log-probability of each option, then their numbers of tokens."""
     chat_format = ChatFormat.from_settings(settings["chat"])
     answer_start = str(settings.get("answer_start", ""))
-    prompts = [chat_format.format_request(lm.tokens, str(row[0]), answer_start) for row in rows]
+    requests = [str(row[0]) for row in rows]
+    prompts = (
+        lm.format_requests(requests, chat_format, answer_start)
+        if isinstance(lm, ServedModel)
+        else [chat_format.format_request(lm.tokens, request, answer_start) for request in requests]
+    )
     # A space before an option, unless the prompt ends with one: the option is then tokenized as
     # inside a text.
     options = [
@@ -189,6 +197,9 @@ def make_choice_query(lm: LM, rows: Sequence[QueryArgs], settings: Settings) -> 
         ]
         for prompt, row in zip(prompts, rows, strict=True)
     ]
+    if isinstance(lm, ServedModel):
+        placed = lm.place_options(prompts, options)
+        return HttpQuery(lambda: torch.cat([lm.score_choices(placed), placed.token_counts], dim=1))
     query, counts = choices.build_lm_choose_query(lm, prompts, options)
     return _require_known_words(lm, query)._replace(extra_columns=counts, n_columns=counts.shape[1])
 
@@ -251,8 +262,42 @@ MASKED_ROWS_PER_TEXT = 8
 causal model one row for the text."""
 
 
-def shard_size(lm: LM, query_kind: QueryKind) -> int:
+SERVED_QUERY_KINDS: tuple[QueryKind, ...] = ("fill", "score", "choose", "generate")
+"""Kinds of queries that a model behind HTTP can answer; "score" only for complete texts."""
+QUERIES_PER_SERVED_SHARD = 16
+"""Number of queries in a shard of a model behind HTTP: what is lost if a server or a budget ends,
+and the steps of the progress."""
+
+
+def shard_size(lm: LM | ServedModel, query_kind: QueryKind) -> int:
     """Number of queries in a shard; larger shards allow batches of texts of similar length."""
+    if isinstance(lm, ServedModel):
+        return QUERIES_PER_SERVED_SHARD
     return QUERIES_PER_SHARD[query_kind] * (
         MASKED_ROWS_PER_TEXT if query_kind == "score" and lm.is_causal else 1
     )
+
+
+def check_answerable(lm: LM | ServedModel, query_sets: Sequence[QuerySet]) -> None:
+    """Raise an error, before any request, if a model behind HTTP cannot answer some queries.
+
+    Raises:
+        UnsupportedOverHttpError: the queries need the weights of the model.
+        NotMeasurableError: the server reports no log-probabilities.
+    """
+    if not isinstance(lm, ServedModel):
+        return
+    for query_set in query_sets:
+        kind = query_set.query_kind
+        if kind not in SERVED_QUERY_KINDS:
+            raise UnsupportedOverHttpError(
+                f"a model {lm.place} answers no queries of the kind {kind!r}",
+                hint="load the model's weights",
+            )
+        queries = (query for item in query_set.items for query in item.queries)
+        if kind == "score" and any(query[1] is not None for query in queries):
+            raise UnsupportedOverHttpError(
+                f"parts of a text cannot be scored {lm.place}", hint="load the model's weights"
+            )
+        if kind != "generate":
+            lm.require_log_probs()

@@ -14,7 +14,7 @@ from levelhead.models.editable_model import EditableModel
 from levelhead.models.export.standalone import save_edited_model
 from levelhead.models.forward.forward_pass import CachedLayerInput, ForwardPass
 from levelhead.models.forward.run_forward import run_forward
-from levelhead.models.generation.config import GenerationConfig
+from levelhead.models.generation.config import GenerationConfig, check_sample_count
 from levelhead.models.generation.in_process import generate_texts
 from levelhead.models.inputs.batching import Batching, make_batch
 from levelhead.models.inputs.tokenizer import validate_texts
@@ -269,11 +269,7 @@ class LM(EditableModel):
                 continued as they are.
         """
         self._require_head("causal", "generate")
-        if n < 1 or (n > 1 and not config.temperature):
-            raise LevelheadError(
-                f"{n} texts of each prompt at temperature {config.temperature:g}",
-                hint="give n of at least 1; at temperature 0 all texts would be equal",
-            )
+        check_sample_count(n, config)
         texts = validate_texts(prompts)
         if chat is not None:
             texts = [chat.format_request(self.tokens, str(text)) for text in texts]

@@ -20,6 +20,7 @@ from levelhead.locate.head_map import HeadMap
 from levelhead.measures import responses
 from levelhead.measures.registry import parse_measure
 from levelhead.models.loading.load import load
+from levelhead.models.loading.open_model import open_model
 from levelhead.study.steps.config import inference_keys
 
 if TYPE_CHECKING:
@@ -95,7 +96,7 @@ class StudySession:
                 model_dir = self.folder / self.config.trained_models[name].folder / name
                 self._models[name] = self.load_trained(model_dir, name)
             else:
-                self._models[name] = load(
+                self._models[name] = open_model(
                     source.path,
                     revision=source.revision,
                     dtype=source.dtype,

@@ -9,7 +9,7 @@ import typer
 
 from levelhead.cli.shared.help_pages import Panel
 from levelhead.cli.shared.measurement_tables import format_cells
-from levelhead.cli.shared.model_options import open_model, response_store
+from levelhead.cli.shared.model_options import response_store
 from levelhead.cli.shared.options import (
     AllowPickle,
     BatchSize,
@@ -33,6 +33,7 @@ from levelhead.cli.shared.output import write_result
 from levelhead.cli.shared.progress import show_progress
 from levelhead.core.errors import require_option
 from levelhead.core.run_context import Inference, RunContext
+from levelhead.models.loading.open_model import open_model
 
 if TYPE_CHECKING:
     from rich.console import Console

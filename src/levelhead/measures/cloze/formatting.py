@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 from levelhead.core.errors import NotMeasurableError
 from levelhead.models.inputs.chat import remove_double_begin
 from levelhead.models.inputs.tokenizer import MASK
-from levelhead.models.loading.http_model import HttpModel
+from levelhead.models.serving.served_model import ServedModel
 
 if TYPE_CHECKING:
     from levelhead.data.prompts.counteracts import CounteractsPrompt
@@ -68,12 +68,12 @@ class PromptFormat(NamedTuple):
         return f"{remove_double_begin(self.tokens, str(text))}{sentence} {MASK}"
 
 
-def choose_prompt_format(lm: LM | HttpModel, form: Form, separator: Separator) -> PromptFormat:
+def choose_prompt_format(lm: LM | ServedModel, form: Form, separator: Separator) -> PromptFormat:
     """Choose the prompt format; "auto" is "blank" for masked and "natural" for causal models."""
     causal = lm.is_causal
     if form == "auto":
         form = "natural" if causal else "blank"
-    if isinstance(lm, HttpModel):
+    if isinstance(lm, ServedModel):
         if form == "chat":
             raise NotMeasurableError(
                 "the chat template of a model behind HTTP is not known here",

@@ -12,16 +12,19 @@ import torch
 
 from levelhead.data.tokenize import fold_case, strip_clitic, tokenize_words
 from levelhead.models.generation import in_process
-from levelhead.models.generation.config import GenerationConfig
+from levelhead.models.generation.config import FINISH_REASONS, GenerationConfig
 from levelhead.models.inputs.chat import ChatFormat
 from levelhead.models.inputs.tokenizer import UnknownWordError
+from levelhead.models.serving.served_model import ServedModel
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from levelhead.measures.items import QueryArgs
+    from levelhead.models.generation.config import GeneratedText
     from levelhead.models.inputs.tokenizer import TokenRow
     from levelhead.models.lm import LM
+    from levelhead.models.serving.generation import GenerationPrompt
 
     Settings = Mapping[str, Any]
 
@@ -43,16 +46,41 @@ class GenerationQuery(NamedTuple):
     config: GenerationConfig
 
     def run(self, lm: LM) -> torch.Tensor:
-        """`[n, 3]` numbers of tokens, and whether the model ended the text."""
+        """`[n, 3]` numbers of tokens, and the reason why the text ends."""
         return self.run_with_texts(lm).values
 
     def run_with_texts(self, lm: LM) -> Answers:
         """The same with the texts."""
         texts = in_process.generate_texts(lm, self.prompts, self.sample_numbers, self.config)
-        numbers = [[len(text.ids), text.has_ended, text.prompt_tokens] for text in texts]
-        return Answers(
-            torch.tensor(numbers, dtype=torch.float64), tuple(text.text for text in texts)
+        return make_text_answers(texts)
+
+
+class ServedGenerationQuery(NamedTuple):
+    """The same of a model that another program runs, which may apply the chat template itself."""
+
+    prompts: tuple[GenerationPrompt, ...]
+    sample_numbers: tuple[int, ...]
+    config: GenerationConfig
+
+    def run(self, lm: LM) -> torch.Tensor:
+        """`[n, 3]` numbers of tokens, and the reason why the text ends."""
+        return self.run_with_texts(lm).values
+
+    def run_with_texts(self, lm: LM) -> Answers:
+        """The same with the texts."""
+        served = cast("ServedModel", lm)
+        return make_text_answers(
+            served.generate_texts(self.prompts, self.sample_numbers, self.config)
         )
+
+
+def make_text_answers(texts: Sequence[GeneratedText]) -> Answers:
+    """Answers of generated texts: numbers of tokens, and the reason why each ends."""
+    numbers = [
+        [text.n_tokens, FINISH_REASONS.index(text.finish_reason), text.prompt_tokens]
+        for text in texts
+    ]
+    return Answers(torch.tensor(numbers, dtype=torch.float64), tuple(text.text for text in texts))
 
 
 class SampledText(NamedTuple):
@@ -96,20 +124,28 @@ class SampledText(NamedTuple):
         return torch.tensor(rows, dtype=torch.float64)
 
 
-def make_generation_query(lm: LM, rows: Sequence[QueryArgs], settings: Settings) -> GenerationQuery:
+def make_generation_query(
+    lm: LM | ServedModel, rows: Sequence[QueryArgs], settings: Settings
+) -> GenerationQuery | ServedGenerationQuery:
     """Query of (request, number): the `number`th text that the model answers to the request.
 
-    The answer is the text, with its number of tokens, whether the model ended it, and the number of
-    tokens of the prompt.
+    The answer is the text, with its number of tokens, the reason why it ends (its position in
+    `FINISH_REASONS`: 0 maximum length, 1 the model ended it), and the number of tokens of the
+    prompt.
     """
     config = GenerationConfig.from_settings(settings)
     chat_format = ChatFormat.from_settings(settings["chat"])
     answer_start = str(settings.get("answer_start", ""))
+    requests = [str(row[0]) for row in rows]
+    numbers = tuple(cast("int", row[1]) for row in rows)
+    if isinstance(lm, ServedModel):
+        served_prompts = lm.generation_prompts(requests, chat_format, answer_start)
+        return ServedGenerationQuery(tuple(served_prompts), numbers, config)
     prompts = tuple(
-        chat_format.format_request(lm.tokens, str(row[0]), answer_start) for row in rows
+        chat_format.format_request(lm.tokens, request, answer_start) for request in requests
     )
     forbid_unknown_words(lm, in_process.encode_prompts(lm, prompts, config))
-    return GenerationQuery(prompts, tuple(cast("int", row[1]) for row in rows), config)
+    return GenerationQuery(prompts, numbers, config)
 
 
 def make_sampling_query(lm: LM, rows: Sequence[QueryArgs], settings: Settings) -> SampledText:

@@ -42,6 +42,7 @@ from levelhead.measures.metric import Metric, wilson_percent_interval
 from levelhead.measures.options import hash_items
 from levelhead.measures.reductions import mean, share_above_zero
 from levelhead.models.inputs.tokenizer import UnreadableTextError
+from levelhead.models.serving.served_model import ServedModel
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -65,6 +66,7 @@ EQUATIONS = {
     "token_mean": "mean of log p over the sentence",
 }
 TYPE_PREFIX = "type: "
+UNSCORED_START = "they differ in the first token, which has no score without a token before it"
 # Float32 sums of log p over a sentence differ by about this between batch shapes.
 NEAR_TIE = 1e-4
 """Margins below this threshold may change sign with the batch size."""
@@ -132,12 +134,12 @@ class Crows(Measure):
         """Alternative protocols for the model; none for margins, whose unit depends on it."""
         if self.metric == "crows_margin":
             return {}
-        causal = lm.layout.model_class.causal
+        causal = "causal" in lm.heads
         return {"protocol": ("sentence", "token_mean") if causal else (*MASKED, "sentence")}
 
-    def all_queries(self, lm: LM) -> tuple[QuerySet, ...]:
+    def all_queries(self, lm: LM | ServedModel) -> tuple[QuerySet, ...]:
         """Scores of both sentences of a pair, over all tokens or over shared or modified ones."""
-        causal, protocol = lm.layout.model_class.causal, self.protocol
+        causal, protocol = "causal" in lm.heads, self.protocol
         if protocol == "auto":
             protocol = "sentence" if causal else "nangia"
         if causal and protocol in MASKED:
@@ -146,6 +148,8 @@ class Crows(Measure):
                 hint="give protocol='sentence' or 'token_mean'",
             )
         items = []
+        if isinstance(lm, ServedModel):
+            lm.tokenize_all([text for pair in self.items for text in (pair.more, pair.less)])
         for pair in self.items:
             queries = _build_queries(lm, pair, protocol)
             item = MeasureItem.from_queries(pair.id, queries, (pair.id,), pair.bias)
@@ -358,8 +362,15 @@ def _scores(responses: Responses) -> torch.Tensor:
     return scores / tokens if responses.metadata["protocol"] in AVERAGED else scores
 
 
-def _build_queries(lm: LM, pair: MinimalPair, protocol: str) -> tuple[QueryArgs, QueryArgs] | str:
+def _build_queries(
+    lm: LM | ServedModel, pair: MinimalPair, protocol: str
+) -> tuple[QueryArgs, QueryArgs] | str:
     """The two queries of a pair, or the reason why the pair is skipped."""
+    if isinstance(lm, ServedModel):
+        ids = [lm.tokenize(text) for text in (pair.more, pair.less)]
+        if not lm.begin_tokens and ids[0][:1] != ids[1][:1]:
+            return UNSCORED_START
+        return (pair.more, None), (pair.less, None)
     try:
         more, less = lm.tokens.encode([pair.more, pair.less])
     except UnreadableTextError as error:
@@ -368,7 +379,7 @@ def _build_queries(lm: LM, pair: MinimalPair, protocol: str) -> tuple[QueryArgs,
         first = lm.layout.model_class.causal and (more.row.ids[0], less.row.ids[0])
         # Without a begin token, the first token has no score: the difference would be left out.
         if first and more.text_indices[0] == less.text_indices[0] == 0 and first[0] != first[1]:
-            return "they differ in the first token, which has no score without a token before it"
+            return UNSCORED_START
         return (pair.more, None), (pair.less, None)
     # As in the published code of Nangia et al.; autojunk would drop frequent tokens.
     opcodes = SequenceMatcher(None, more.row.ids, less.row.ids, autojunk=False).get_opcodes()

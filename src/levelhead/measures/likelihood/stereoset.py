@@ -27,6 +27,7 @@ from levelhead.measures.skills.checks import SkillCheck, make_sense_check
 from levelhead.measures.skills.word_order import make_word_order_check
 from levelhead.models.inputs.tokenizer import MASK
 from levelhead.models.loading.checkpoints import MissingHeadError
+from levelhead.models.serving.served_model import ServedModel
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -156,7 +157,7 @@ class StereoSet(Measure):
             items.append(item._replace(is_flagged=association.id in self.flags))
         notes = [f"{self.kind}, protocol: {protocol}"]
         # Sentences whose first words differ are then compared on the other tokens only.
-        if protocol == "sentence" and lm.tokens.bos is None:
+        if protocol == "sentence" and not _has_begin_token(lm):
             notes.append("no beginning token: first tokens have no score (load with bos='always')")
         metadata = FrozenDict({"protocol": protocol})
         return (
@@ -171,7 +172,7 @@ class StereoSet(Measure):
         )
 
     def _protocol(self, lm: LM) -> tuple[str, QueryKind]:
-        causal = lm.layout.model_class.causal
+        causal = "causal" in lm.heads
         if self.kind == "intrasentence":
             return ("sentence", "score") if causal else ("word", "put")
         return ("likelihood", "score") if causal else ("follows", "follows")
@@ -421,3 +422,7 @@ def _one_sided_interval(values: torch.Tensor, design: Design, level: float) -> I
     nearest = torch.tensor(min(ss.high, 100 - ss.low), dtype=torch.float64)
     high = float(compute_icat(torch.tensor(100.0, dtype=torch.float64), nearest))
     return ss.model_copy(update={"low": 0.0, "high": high})
+
+
+def _has_begin_token(lm: LM | ServedModel) -> bool:
+    return bool(lm.begin_tokens) if isinstance(lm, ServedModel) else lm.tokens.bos is not None

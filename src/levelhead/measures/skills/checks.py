@@ -28,7 +28,7 @@ from levelhead.engine.executors.base import RunCancelledError
 from levelhead.measures.items import MeasureItem, QuerySet
 from levelhead.measures.metric import scale_interval
 from levelhead.measures.responses import read_responses
-from levelhead.models.loading.http_model import HttpModel
+from levelhead.models.serving.served_model import ServedModel
 from levelhead.stats.intervals import proportion_interval
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ class SkillCheck(NamedTuple):
 
 
 def check_skill(
-    lm: LM | HttpModel,
+    lm: LM | ServedModel,
     check: SkillCheck | None,
     responses: Responses,
     *,
@@ -94,7 +94,7 @@ def check_skill(
         return None
     except LevelheadError as error:
         # A server may not report the likelihood of a full text: the skill stays unchecked.
-        if isinstance(lm, HttpModel) and not isinstance(error, RunCancelledError):
+        if isinstance(lm, ServedModel) and not isinstance(error, RunCancelledError):
             return None
         raise
     if len(scores) < MIN_CHECK_ITEMS:

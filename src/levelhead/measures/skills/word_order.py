@@ -16,7 +16,7 @@ from levelhead.core.frozen import FrozenDict
 from levelhead.measures.items import MeasureItem, QuerySet
 from levelhead.measures.skills.checks import SkillCheck, score_margins, text_digest
 from levelhead.models.inputs.tokenizer import MASK, UnreadableTextError
-from levelhead.models.loading.http_model import HttpModel
+from levelhead.models.serving.served_model import ServedModel
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -41,7 +41,7 @@ MIN_MOVED = 2
 
 
 def make_word_order_check(
-    lm: LM | HttpModel, items: Iterable[MeasureItem], words: Sequence[str] = ()
+    lm: LM | ServedModel, items: Iterable[MeasureItem], words: Sequence[str] = ()
 ) -> SkillCheck | None:
     """Check that texts of a measure's items are preferred to their words in shuffled order.
 
@@ -57,7 +57,7 @@ def make_word_order_check(
     for item in items:
         for turn, text in enumerate(_fill_blanks(item, words)):
             texts[text] = min(turn, texts.get(text, turn))
-    limit = SAMPLED_REMOTE if isinstance(lm, HttpModel) else SAMPLED
+    limit = SAMPLED_REMOTE if isinstance(lm, ServedModel) else SAMPLED
     pairs: list[MeasureItem] = []
     # One text of every item before a second text of any, because texts of one item are similar.
     for text in sorted(texts, key=lambda text: (texts[text], text_digest(text))):
@@ -82,7 +82,7 @@ def _fill_blanks(item: MeasureItem, words: Sequence[str]) -> list[str]:
     return texts
 
 
-def _reorder(lm: LM | HttpModel, text: str) -> tuple[str, str] | None:
+def _reorder(lm: LM | ServedModel, text: str) -> tuple[str, str] | None:
     """Return a text and its shuffled version; None if too few words can be moved.
 
     Characters are moved if the script does not separate words.
@@ -111,9 +111,9 @@ def _reorder(lm: LM | HttpModel, text: str) -> tuple[str, str] | None:
     return None if best is None else (original, best[1])
 
 
-def _have_same_tokens(lm: LM | HttpModel, first: str, second: str) -> bool:
+def _have_same_tokens(lm: LM | ServedModel, first: str, second: str) -> bool:
     # A server's tokenizer is unknown; words separated by spaces keep their tokens.
-    if isinstance(lm, HttpModel):
+    if isinstance(lm, ServedModel):
         return True
     try:
         first_encoding, second_encoding = lm.tokens.encode([first, second])

@@ -133,7 +133,7 @@ class PronounAgreement(LexiconMeasure):
 
     def all_queries(self, lm: LM) -> tuple[QuerySet, ...]:
         """Queries of both pronouns in every sentence: in the blank, or in the full text."""
-        causal = lm.layout.model_class.causal
+        causal = "causal" in lm.heads
         items = tuple(
             MeasureItem(
                 sentence.id,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self, final
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self, final, get_args
 
 from levelhead.core.errors import LevelheadError
 from levelhead.core.frozen import FrozenDict
@@ -11,7 +11,10 @@ from levelhead.core.frozen import FrozenDict
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-FinishReason = Literal["stop", "length"]
+FinishReason = Literal["length", "stop", "content_filter", "refusal", "no_text", "other"]
+"""Why a text ends: maximum length; its end; a server's filter; a server's refusal; an answer
+without a text; anything else that a server reports. The order is that of stored answers."""
+FINISH_REASONS: tuple[FinishReason, ...] = get_args(FinishReason)
 
 
 @final
@@ -70,9 +73,25 @@ class GeneratedText(NamedTuple):
     finish_reason: FinishReason
     """Why it ends: the model, or a text to stop at, ended it; or it has the maximum length."""
     prompt_tokens: int
-    """Number of tokens of the prompt."""
+    """Number of tokens of the prompt; -1 if a server does not report it."""
+    reported_tokens: int | None = None
+    """Number of generated tokens, as a server reports it that gives no `ids`; -1 if it does not."""
+
+    @property
+    def n_tokens(self) -> int:
+        """Number of generated tokens; -1 if it is unknown."""
+        return len(self.ids) if self.reported_tokens is None else self.reported_tokens
 
     @property
     def has_ended(self) -> bool:
         """Whether the text ended before its maximum length."""
         return self.finish_reason == "stop"
+
+
+def check_sample_count(n: int, config: GenerationConfig) -> None:
+    """Raise an error for a number of texts that a prompt cannot have."""
+    if n < 1 or (n > 1 and not config.temperature):
+        raise LevelheadError(
+            f"{n} texts of each prompt at temperature {config.temperature:g}",
+            hint="give n of at least 1; at temperature 0 all texts would be equal",
+        )

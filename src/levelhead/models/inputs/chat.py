@@ -82,6 +82,17 @@ class ChatFormat:
             return self.style
         return "chat" if has_template else "plain"
 
+    def format_plain(self, request: str, answer_start: str = "") -> str:
+        """Format a request without a template: system prompt, examples and request as paragraphs.
+
+        Args:
+            request: What the user writes.
+            answer_start: Beginning of the answer; the model continues it.
+        """
+        turns = [" ".join(example) for example in self.examples]
+        text = "\n\n".join([*([self.system] if self.system else []), *turns, request])
+        return f"{text}\n{answer_start}" if answer_start else text
+
     def format_request(self, tokens: Tokens, request: str, answer_start: str = "") -> str:
         """Format a request as the text that the model continues.
 
@@ -91,9 +102,7 @@ class ChatFormat:
             answer_start: Beginning of the answer, such as "Answer:"; the model continues it.
         """
         if self.style_for(tokens) == "plain":
-            turns = [part for example in self.examples for part in (" ".join(example),)]
-            text = "\n\n".join([*([self.system] if self.system else []), *turns, request])
-            return f"{text}\n{answer_start}" if answer_start else text
+            return self.format_plain(request, answer_start)
         # Templates that know no such switch ignore the argument.
         switch: dict[str, Any] = {} if self.thinking is None else {"enable_thinking": self.thinking}
         try:

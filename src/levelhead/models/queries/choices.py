@@ -47,7 +47,7 @@ def build_lm_choose_query(
         raise LevelheadError(
             "only a causal model can score answers after a prompt", hint="use a causal model"
         )
-    (n_options,) = _option_counts(prompts, options)
+    n_options = check_options(prompts, options)
     rows: list[TokenRow] = []
     targets: list[tuple[ScoredPosition, ...]] = []
     items: list[int] = []
@@ -69,7 +69,8 @@ def build_lm_choose_query(
     return ChoiceQuery(Query(tuple(rows), readout, tuple(items)), torch.tensor(counts))
 
 
-def _option_counts(prompts: Sequence[str], options: Sequence[Sequence[str]]) -> set[int]:
+def check_options(prompts: Sequence[str], options: Sequence[Sequence[str]]) -> int:
+    """Return the number of options of every prompt; raises if they cannot be compared."""
     counts = {len(texts) for texts in options}
     if len(prompts) != len(options) or len(counts) != 1 or 0 in counts:
         raise LevelheadError(
@@ -83,7 +84,7 @@ def _option_counts(prompts: Sequence[str], options: Sequence[Sequence[str]]) -> 
                 f"options {texts!r:.80} are empty or repeat each other",
                 hint="give different texts",
             )
-    return counts
+    return counts.pop()
 
 
 def _place_options(

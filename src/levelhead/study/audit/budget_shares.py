@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal, cast
 
 from pydantic import Field
 
 from levelhead.core.errors import LevelheadError
 from levelhead.core.results import Record
 from levelhead.measures.registry import parse_measure
+from levelhead.models.serving.served_model import ServedModel
 from levelhead.study.audit.suite import (
     LIMITS,
     PERPLEXITY_MEASURES,
@@ -168,6 +169,12 @@ class TimeBudget:
             measures: measures of the plan; those of the map are added.
             last: whether this is the last attempt, which records why there is no map.
         """
+        lm = cast("LM | ServedModel", self.lm)
+        if isinstance(lm, ServedModel):
+            if last:
+                details = f"a model {lm.place} shows no heads"
+                self.omitted.append(Omitted(name="heads", details=details))
+            return {}
         limit = self.seconds_left if last else self.seconds_for("heads")
         n_heads = self.lm.layout.layers * self.lm.layout.heads
         candidates, reasons = rank_locators(self.lm) if limit > 0 else ([], ["time budget"])

@@ -15,6 +15,7 @@ from levelhead.data.catalog.datasets import DatasetMissingError
 from levelhead.measures.registry import MEASURES, parse_measure
 from levelhead.measures.utility.perplexity import PerplexityBase
 from levelhead.models.loading.checkpoints import MissingHeadError
+from levelhead.models.serving.served_model import UnsupportedOverHttpError
 from levelhead.study.audit.core_suite import CORE, role_of
 from levelhead.study.audit.time_budget import CheaperOption, count_queries, count_units
 
@@ -250,6 +251,6 @@ def omit_after_error(name: str, error: LevelheadError) -> Omitted:
     reason: Reason = "error"
     if isinstance(error, DatasetMissingError):
         reason = "data missing"
-    elif isinstance(error, MissingHeadError):
+    elif isinstance(error, MissingHeadError | UnsupportedOverHttpError):
         reason = "does not fit this model"
     return Omitted(name=name, details=error.problem, reason=reason)

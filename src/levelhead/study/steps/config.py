@@ -78,7 +78,7 @@ class ModelSource(StrictConfig):
     """A model."""
 
     path: str
-    """A Hub id, a folder or a file."""
+    """A Hub id, a folder, a file or a server's address."""
     revision: str | None = None
     dtype: str = "float32"
     batch_size: Count = 32
