@@ -11,7 +11,6 @@ import traceback
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, final
 
-import numpy as np
 from threadpoolctl import threadpool_limits
 
 from levelhead.core.canonical_json import content_hash, to_canonical_json
@@ -21,8 +20,10 @@ from levelhead.engine.events import TaskFailed
 from levelhead.engine.executors.base import RunCancelledError, TaskResult
 from levelhead.engine.scheduler import run_missing
 from levelhead.engine.store import open_store
-from levelhead.measures.query_kinds import LocalQuery
+from levelhead.measures.generation.text_queries import Answers
+from levelhead.measures.query_kinds import LocalQuery, answer_query
 from levelhead.measures.responses import (
+    NO_ANSWERS,
     build_query,
     collect_responses,
     encode_shard,
@@ -123,20 +124,19 @@ class SweepExecutor:
             threadpool_limits(tasks[0].threads),
             track_batch_shrinking(self.lm) as get_smallest_batch,
         ):
-            values: Iterable[np.ndarray[tuple[int, ...], np.dtype[np.floating]]]
+            answers: Iterable[Answers]
             if query is None:
                 # No row of this shard can be answered: an empty shard stores the reasons.
-                values = [np.zeros((0, 0))] * len(tasks)
+                answers = [NO_ANSWERS] * len(tasks)
             elif isinstance(query, LocalQuery):
                 # An edit without effect on this shard may affect queries of another shard.
                 swept = run_edit_sets(self.lm, query.query, edit_sets, raise_on_no_effect=False)
-                values = [query.join_columns(output).numpy() for output in swept]
+                answers = [Answers(query.join_columns(output)) for output in swept]
             # Generated tokens depend on earlier tokens, so edited models share no computation.
             else:
-                outputs = (query.run(self.lm.edited(*edits)) for edits in edit_sets)
-                values = [output.numpy() for output in outputs]
+                answers = [answer_query(query, self.lm.edited(*edits)) for edits in edit_sets]
         return [
-            encode_shard(shard_values, dropped, get_smallest_batch()) for shard_values in values
+            encode_shard(shard_answers, dropped, get_smallest_batch()) for shard_answers in answers
         ]
 
 

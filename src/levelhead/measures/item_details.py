@@ -7,6 +7,7 @@ metrics were computed from.
 from __future__ import annotations
 
 import math
+from itertools import repeat
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from levelhead.core.results import ItemDetail, QueryDetail
@@ -42,6 +43,8 @@ class QueryLabels(NamedTuple):
     """Groups whose words are searched in generated text."""
     decode: Callable[..., str] = str
     """Function from token ids to text."""
+    text: str = ""
+    """The generated text, if texts are the answers."""
 
 
 def describe_items(
@@ -68,7 +71,14 @@ def describe_items(
         ItemDetail(
             responses.items[i].id,
             responses.items[i].group,
-            tuple(describe(query, answer, labels) for query, answer in answers[i][:MAX_QUERIES]),
+            tuple(
+                describe(query, answer, labels._replace(text=text))
+                for (query, answer), text in zip(
+                    answers[i][:MAX_QUERIES],
+                    responses.texts[i] if responses.texts else repeat(""),
+                    strict=False,
+                )
+            ),
         )
         for i in ranked[:MAX_DETAILS]
     )
@@ -229,6 +239,12 @@ def _describe_sample(query: QueryArgs, answer: Sequence[float], labels: QueryLab
     )
 
 
+def _describe_generated_text(
+    query: QueryArgs, answer: Sequence[float], labels: QueryLabels
+) -> QueryDetail:
+    return QueryDetail(f"{query[0]}{PAIR}{labels.text}", _label_responses(("tokens",), answer[:1]))
+
+
 DESCRIBERS: dict[QueryKind, Callable[[QueryArgs, Sequence[float], QueryLabels], QueryDetail]] = {
     "embed": _describe_text,
     "follows": _describe_next_sentence,
@@ -240,5 +256,6 @@ DESCRIBERS: dict[QueryKind, Callable[[QueryArgs, Sequence[float], QueryLabels], 
     "score": _describe_scored_text,
     "choose": _describe_choice,
     "sample": _describe_sample,
+    "generate": _describe_generated_text,
 }
 """Function that describes a query and its answer, by kind; `query_kinds` defines the columns."""

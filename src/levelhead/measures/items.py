@@ -20,7 +20,17 @@ if TYPE_CHECKING:
 
 # The names are part of task hashes: renaming one invalidates all stored responses.
 QueryKind = Literal[
-    "embed", "follows", "classify", "rate", "fill", "put", "top", "score", "choose", "sample"
+    "embed",
+    "follows",
+    "classify",
+    "rate",
+    "fill",
+    "put",
+    "top",
+    "score",
+    "choose",
+    "sample",
+    "generate",
 ]
 ItemField = Literal["group", "kind"]
 QueryArgs = tuple["Json", ...]

@@ -7,19 +7,23 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import torch
 
-from levelhead.data.tokenize import fold_case, strip_clitic, tokenize_words
+from levelhead.measures.generation.text_queries import (
+    Answers,
+    GenerationQuery,
+    SampledText,
+    forbid_unknown_words,
+    make_generation_query,
+    make_sampling_query,
+)
 from levelhead.models.inputs.chat import ChatFormat
-from levelhead.models.inputs.tokenizer import UnknownWordError
 from levelhead.models.loading.http_model import HttpModel, UnsupportedOverHttpError
-from levelhead.models.queries import build, choices, cloze, sampling
-from levelhead.models.queries.sampling import SamplingConfig
+from levelhead.models.queries import build, choices, cloze
 from levelhead.models.sites import Site
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from levelhead.measures.items import QueryArgs, QueryKind
-    from levelhead.models.inputs.tokenizer import TokenRow
     from levelhead.models.lm import LM
     from levelhead.models.queries.query import Query
 
@@ -57,6 +61,16 @@ class LocalQuery(NamedTuple):
             if self.extra_columns is None
             else torch.cat([flat, self.extra_columns.to(flat)], dim=1)
         )
+
+
+ModelQuery = LocalQuery | HttpQuery | SampledText | GenerationQuery
+
+
+def answer_query(query: ModelQuery, lm: LM) -> Answers:
+    """Answers of a model to a query, with texts if these are the answers."""
+    if isinstance(query, GenerationQuery):
+        return query.run_with_texts(lm)
+    return Answers(query.run(lm))
 
 
 def make_embedding_query(lm: LM, rows: Sequence[QueryArgs], settings: Settings) -> LocalQuery:
@@ -180,91 +194,12 @@ def make_choice_query(lm: LM, rows: Sequence[QueryArgs], settings: Settings) -> 
 
 
 def _require_known_words(lm: LM, query: Query) -> LocalQuery:
-    """Raise an error for texts with an unknown word.
-
-    Two texts that differ in an unknown word are identical for the model: they would look like
-    parity.
-    """
-    _forbid_unknown_words(lm, query.rows)
+    """Raise an error for texts with an unknown word."""
+    forbid_unknown_words(lm, query.rows)
     return LocalQuery(query)
 
 
-def _forbid_unknown_words(lm: LM, rows: Sequence[TokenRow]) -> None:
-    unknown = lm.tokens.unknown
-    if unknown is not None and any(unknown in row.ids for row in rows):
-        raise UnknownWordError(
-            "the model's vocabulary lacks a word of the text",
-            hint="leave the text out and count it as dropped: all unknown words look alike",
-        )
-
-
-class SampledText(NamedTuple):
-    """Generated continuations: each token depends on the one before, so this is no single query."""
-
-    prompts: tuple[str, ...]
-    sample_numbers: tuple[int, ...]
-    sampling: SamplingConfig
-    words: tuple[tuple[str, ...], ...]
-    phrases: tuple[str, ...]
-
-    def run(self, lm: LM) -> torch.Tensor:
-        """`[n, r]` description of the generated texts: see `make_sampling_query`."""
-        rows = []
-        for continuation in sampling.sample_continuations(
-            lm, self.prompts, self.sample_numbers, self.sampling
-        ):
-            generated = [
-                fold_case(token.text)
-                # Models write typographic apostrophes; word lists have plain ones.
-                for token in tokenize_words(continuation.text.replace("\u2019", "'"))
-            ]
-            # "she's" counts as "she"; refusals keep their clitics, because phrases contain them.
-            stripped = [strip_clitic(word)[0] for word in generated]
-            positions = [_first_position(stripped, words) for words in self.words]
-            is_refusal = _first_position(generated, self.phrases) == 0
-            # Rows of a tensor need one length; -1 is no token id.
-            padding = [-1] * (self.sampling.tokens - len(continuation.ids))
-            rows.append(
-                [
-                    *positions,
-                    is_refusal,
-                    len(continuation.ids),
-                    continuation.has_ended,
-                    *continuation.ids,
-                    *padding,
-                ]
-            )
-        return torch.tensor(rows, dtype=torch.float64)
-
-
-def make_sampling_query(lm: LM, rows: Sequence[QueryArgs], settings: Settings) -> SampledText:
-    """Query of (text, number): the `number`th continuation of the text.
-
-    The answer has, for every list of the settings' words, the position of the first of them in the
-    continuation (-1: none); whether it begins with a refusal; its number of tokens; whether it
-    ended by itself; and its tokens, padded with -1.
-    """
-    names = ("tokens", "temperature", "top_p", "seed")
-    sampling_config = SamplingConfig(**{name: settings[name] for name in names})
-    prompts, numbers = [str(row[0]) for row in rows], [cast("int", row[1]) for row in rows]
-    encoded = sampling.encode_prompts(lm, prompts, sampling_config)
-    _forbid_unknown_words(lm, encoded)
-    words = tuple(tuple(word_list) for word_list in settings["words"])
-    return SampledText(
-        tuple(prompts), tuple(numbers), sampling_config, words, tuple(settings["phrases"])
-    )
-
-
-def _first_position(generated: Sequence[str], words: Sequence[str]) -> int:
-    """Position of the first of some words (or phrases); -1 if none occurs."""
-    text = f" {' '.join(generated)} "
-    positions = [position for word in words if (position := text.find(f" {word} ")) >= 0]
-    return text.count(" ", 0, min(positions)) if positions else -1
-
-
-QUERY_KINDS: dict[
-    QueryKind, Callable[[LM, Sequence[QueryArgs], Settings], LocalQuery | HttpQuery | SampledText]
-] = {
+QUERY_KINDS: dict[QueryKind, Callable[[LM, Sequence[QueryArgs], Settings], ModelQuery]] = {
     "embed": make_embedding_query,
     "follows": make_next_sentence_query,
     "classify": make_classification_query,
@@ -275,6 +210,7 @@ QUERY_KINDS: dict[
     "score": make_text_score_query,
     "choose": make_choice_query,
     "sample": make_sampling_query,
+    "generate": make_generation_query,
 }
 """Builder of each kind of query: its arguments (settings) -> columns of its answer.
 
@@ -292,6 +228,9 @@ QUERY_KINDS: dict[
 - `sample`: prompt, number of the sample (`words`, `phrases`, `tokens`, `temperature`, `top_p`,
   `seed`) -> position of the first word of each list, whether it is a refusal, length, whether it
   ended, then the token ids
+- `generate`: request, number of the sample (`chat`, `answer_start`, `max_tokens`, `temperature`,
+  `top_p`, `seed`, `stop`) -> number of tokens, whether the text ended, number of tokens of the
+  prompt; and the text (`Responses.texts`)
 """
 QUERIES_PER_SHARD: dict[QueryKind, int] = {
     "embed": 512,
@@ -304,6 +243,7 @@ QUERIES_PER_SHARD: dict[QueryKind, int] = {
     "score": 64,
     "choose": 128,
     "sample": 32,
+    "generate": 32,
 }
 """Approximate number of queries in a shard: a few seconds of work, lost if it is interrupted."""
 MASKED_ROWS_PER_TEXT = 8

@@ -26,7 +26,8 @@ from levelhead.engine.scheduler import run_missing
 from levelhead.engine.sharding import shard_items
 from levelhead.engine.store import open_store
 from levelhead.engine.tasks import Task
-from levelhead.measures.query_kinds import QUERY_KINDS, shard_size
+from levelhead.measures.generation.text_queries import Answers
+from levelhead.measures.query_kinds import QUERY_KINDS, answer_query, shard_size
 from levelhead.models.inputs.tokenizer import UnreadableTextError
 from levelhead.stats.designs import crossed_design
 
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
 
     from levelhead.engine.store import Store
     from levelhead.measures.items import ItemField, MeasureItem, QueryArgs, QueryKind, QuerySet
-    from levelhead.measures.query_kinds import HttpQuery, LocalQuery, SampledText
+    from levelhead.measures.query_kinds import ModelQuery
     from levelhead.models.lm import LM
     from levelhead.stats.designs import Design
 
@@ -45,6 +46,8 @@ TASK_FUNCTION = "levelhead.measures.responses:answer_shard"
 REVISION = 4
 """Increased if the computation of shards changes, so that outdated results are not reused."""
 NO_METADATA = FrozenDict({})
+NO_ANSWERS = Answers(torch.zeros(0, 0, dtype=torch.float64))
+"""Answers of a shard whose queries cannot be answered."""
 
 
 @final
@@ -78,6 +81,8 @@ class Responses:
     """Kind of all queries; None if no model was queried."""
     settings: FrozenDict = NO_METADATA
     """Settings that all queries share."""
+    texts: tuple[tuple[str, ...], ...] = ()
+    """For every item, the text that answers each of its queries; empty if answers are numbers."""
 
     def __len__(self) -> int:
         return len(self.items)
@@ -132,6 +137,7 @@ class Responses:
             answers=self.answers[rows] if rows else self.answers[:0],
             owner=tuple(new_index[self.owner[i]] for i in rows),
             queries=tuple(self.queries[i] for i in rows),
+            texts=tuple(self.texts[i] for i in indices) if self.texts else (),
         )
 
 
@@ -194,8 +200,8 @@ def answer_shard(spec: FrozenDict) -> bytes:
     rows = [tuple(row) for row in spec_json["asks"]]
     query, dropped = build_query(lm, query_kind, rows, spec_json["settings"])
     with track_batch_shrinking(lm) as get_smallest_batch:
-        values = query.run(lm).numpy() if query else np.zeros((0, 0))
-    return encode_shard(values, dropped, get_smallest_batch())
+        answers = answer_query(query, lm) if query else NO_ANSWERS
+    return encode_shard(answers, dropped, get_smallest_batch())
 
 
 @contextmanager
@@ -210,19 +216,18 @@ def track_batch_shrinking(lm: LM) -> Iterator[Callable[[], int]]:
         lm.batching.smallest_size = previous or smallest
 
 
-def encode_shard(
-    values: np.ndarray[tuple[int, ...], np.dtype[np.floating]],
-    dropped: Mapping[int, str],
-    batch_shrunk_to: int,
-) -> bytes:
+def encode_shard(answers: Answers, dropped: Mapping[int, str], batch_shrunk_to: int) -> bytes:
     """Encode a shard's answers for the store."""
     file = io.BytesIO()
     # Without pickle: a store may be shared, and loading a pickle can run code.
-    np.save(file, values, allow_pickle=False)
-    header = {
+    np.save(file, answers.values.numpy(), allow_pickle=False)
+    header: dict[str, object] = {
         "dropped": {str(i): reason for i, reason in dropped.items()},
         "shrunk_to": batch_shrunk_to or None,
     }
+    # Only where there are texts: the stored bytes of other kinds of queries must not change.
+    if answers.texts is not None:
+        header["texts"] = answers.texts
     return to_canonical_json(header) + b"\n" + file.getvalue()
 
 
@@ -308,7 +313,7 @@ def plan_tasks(lm: LM, query_set: QuerySet, threads: int, *, work: str = TASK_FU
 
 def build_query(
     lm: LM, query_kind: QueryKind, rows: Sequence[QueryArgs], settings: Mapping[str, object]
-) -> tuple[LocalQuery | HttpQuery | SampledText | None, dict[int, str]]:
+) -> tuple[ModelQuery | None, dict[int, str]]:
     """Build a query without the rows that the model cannot answer, and give the reasons."""
     build = QUERY_KINDS[query_kind]
     try:
@@ -332,13 +337,14 @@ def _drop_reason(error: UnreadableTextError) -> str:
 
 def collect_responses(query_set: QuerySet, plan: ReadPlan, store: Store) -> Responses:
     """Collect the answers to a query set, by item."""
-    rows, reasons, batch_shrunk_to = _collect_answers(plan, store)
+    rows, reasons, batch_shrunk_to, all_texts = _collect_answers(plan, store)
     values: list[np.ndarray[tuple[int, ...], np.dtype[np.float64]]] = []
     dropped: list[tuple[MeasureItem, str]] = []
     items: list[MeasureItem] = []
     used: list[int] = []
     owner: list[int] = []
     queries: list[QueryArgs] = []
+    texts: list[tuple[str, ...]] = []
     lost_counts: Counter[str] = Counter()
     last = 0
     for item in query_set.items:
@@ -359,6 +365,8 @@ def collect_responses(query_set: QuerySet, plan: ReadPlan, store: Store) -> Resp
             item_values = item_values.mean(axis=0)
         items.append(item)
         values.append(item_values)
+        if all_texts:
+            texts.append(tuple(all_texts[i] for i in answered))
     if not items and not query_set.may_be_empty:
         raise NotMeasurableError(
             f"none of {len(query_set.items)} items could be read: {dropped[-1][1]}",
@@ -382,16 +390,14 @@ def collect_responses(query_set: QuerySet, plan: ReadPlan, store: Store) -> Resp
         population=query_set.population,
         query_kind=query_set.query_kind,
         settings=query_set.settings,
+        texts=tuple(texts),
     )
 
 
-def _collect_answers(
-    plan: ReadPlan, store: Store
-) -> tuple[np.ndarray[tuple[int, int], np.dtype[np.floating]], dict[int, str], int | None]:
+def _collect_answers(plan: ReadPlan, store: Store) -> _CollectedAnswers:
     """Collect the stored answers to all queries of all items, as rows of one array.
 
-    Also returns the reasons of missing answers, and the smallest batch size. Shards are read one by
-    one, so that the memory in addition to the answers is bounded.
+    Shards are read one by one, so that the memory in addition to the answers is bounded.
     """
     rows_of_task: dict[int, list[tuple[int, int]]] = {}
     for i, key in enumerate(key for item_hashes in plan.query_hashes for key in item_hashes):
@@ -401,6 +407,7 @@ def _collect_answers(
     rows: np.ndarray[tuple[int, int], np.dtype[np.floating]] = np.zeros((total, 0))
     reasons: dict[int, str] = {}
     shrunk: list[int] = []
+    texts: dict[int, str] = {}
     for task, positions in rows_of_task.items():
         shard = _decode_shard(store.get(plan.tasks[task].key))
         if shard.shrunk_to:
@@ -408,12 +415,22 @@ def _collect_answers(
         if not rows.shape[1] and shard.values.size:
             rows = np.zeros((total, shard.values.shape[1]), dtype=shard.values.dtype)
         for i, position in positions:
-            answer = shard.row(position)
-            if isinstance(answer, str):
-                reasons[i] = answer
-            else:
-                rows[i] = answer
-    return rows, reasons, min(shrunk, default=None)
+            row_or_reason = shard.row_or_reason[position]
+            if isinstance(row_or_reason, str):
+                reasons[i] = row_or_reason
+                continue
+            rows[i] = shard.values[row_or_reason]
+            if shard.texts is not None:
+                texts[i] = shard.texts[row_or_reason]
+    return _CollectedAnswers(rows, reasons, min(shrunk, default=None), texts)
+
+
+class _CollectedAnswers(NamedTuple):
+    rows: np.ndarray[tuple[int, int], np.dtype[np.floating]]
+    reasons: dict[int, str]
+    """Reasons of missing answers."""
+    shrunk_to: int | None
+    texts: dict[int, str]
 
 
 class _Shard(NamedTuple):
@@ -421,10 +438,8 @@ class _Shard(NamedTuple):
     row_or_reason: tuple[int | str, ...]
     """Row of the answer to each query, or the reason why there is none."""
     shrunk_to: int | None
-
-    def row(self, index: int) -> np.ndarray[tuple[int], np.dtype[np.floating]] | str:
-        row_or_reason = self.row_or_reason[index]
-        return row_or_reason if isinstance(row_or_reason, str) else self.values[row_or_reason]
+    texts: tuple[str, ...] | None
+    """Texts of the rows, if texts are the answers."""
 
 
 def _decode_shard(payload: bytes) -> _Shard:
@@ -437,4 +452,5 @@ def _decode_shard(payload: bytes) -> _Shard:
         dropped.get(index, index - sum(i < index for i in dropped))
         for index in range(len(values) + len(dropped))
     )
-    return _Shard(values, row_or_reason, info["shrunk_to"])
+    texts = info.get("texts")
+    return _Shard(values, row_or_reason, info["shrunk_to"], None if texts is None else tuple(texts))

@@ -14,7 +14,10 @@ from levelhead.models.editable_model import EditableModel
 from levelhead.models.export.standalone import save_edited_model
 from levelhead.models.forward.forward_pass import CachedLayerInput, ForwardPass
 from levelhead.models.forward.run_forward import run_forward
+from levelhead.models.generation.config import GenerationConfig
+from levelhead.models.generation.in_process import generate_texts
 from levelhead.models.inputs.batching import Batching, make_batch
+from levelhead.models.inputs.tokenizer import validate_texts
 from levelhead.models.queries import build, choices, cloze
 from levelhead.models.queries.edit_scope import edits_that_reach, no_effect_error
 
@@ -25,7 +28,9 @@ if TYPE_CHECKING:
     from levelhead.core.files import Url
     from levelhead.models.export.model_card import MeasurementPair
     from levelhead.models.forward.last_layer_cache import LastLayerCache
+    from levelhead.models.generation.config import GeneratedText
     from levelhead.models.inputs.batching import Batch
+    from levelhead.models.inputs.chat import ChatFormat
     from levelhead.models.inputs.tokenizer import Span
     from levelhead.models.queries.build import Pooling
     from levelhead.models.queries.query import Query
@@ -243,6 +248,42 @@ class LM(EditableModel):
         self._require_head("causal", "choose")
         query, _ = choices.build_lm_choose_query(self, prompts, options)
         return self.run(query)[:, :-1]
+
+    def generate(
+        self,
+        prompts: Sequence[str],
+        config: GenerationConfig = GenerationConfig(),
+        *,
+        n: int = 1,
+        chat: ChatFormat | None = None,
+    ) -> list[tuple[GeneratedText, ...]]:
+        """Generate n texts after each prompt; the edits act at every token.
+
+        A sampled text depends only on seed, prompt and its number, never on the other prompts.
+
+        Args:
+            prompts: Texts, without a space at their end.
+            config: Settings; those of the checkpoint are ignored.
+            n: Number of texts for each prompt.
+            chat: The prompts are requests, which this format turns into prompts. None: they are
+                continued as they are.
+        """
+        self._require_head("causal", "generate")
+        if n < 1 or (n > 1 and not config.temperature):
+            raise LevelheadError(
+                f"{n} texts of each prompt at temperature {config.temperature:g}",
+                hint="give n of at least 1; at temperature 0 all texts would be equal",
+            )
+        texts = validate_texts(prompts)
+        if chat is not None:
+            texts = [chat.format_request(self.tokens, str(text)) for text in texts]
+        generated = generate_texts(
+            self,
+            [str(text) for text in texts for _ in range(n)],
+            [number for _ in texts for number in range(n)],
+            config,
+        )
+        return [tuple(generated[i : i + n]) for i in range(0, len(generated), n)]
 
     def attention_row(
         self, texts: Sequence[str], spans: Sequence[Span], *, weighted: bool = False

@@ -7,8 +7,10 @@ from metric_cases import FEMALE, INFERENCE, MALE, THINGS, WORDS, made, model, pr
 from levelhead.core.errors import LevelheadError, NotMeasurableError
 from levelhead.core.frozen import FrozenDict
 from levelhead.measures.generation.continuation import Continuation
-from levelhead.measures.query_kinds import QUERY_KINDS, _first_position
-from levelhead.models.queries.sampling import GeneratedText, SamplingConfig, sample_continuations
+from levelhead.measures.generation.text_queries import first_position
+from levelhead.measures.query_kinds import QUERY_KINDS
+from levelhead.models.generation.config import GeneratedText, GenerationConfig
+from levelhead.models.generation.in_process import generate_texts
 
 
 def test_every_number_is_that_of_a_literal_loop():
@@ -16,8 +18,8 @@ def test_every_number_is_that_of_a_literal_loop():
     result = measure(lm, inference=INFERENCE)
     counts = {}
     for thing in THINGS:
-        texts = sample_continuations(
-            lm, [f"the {thing} said that"] * 8, list(range(8)), SamplingConfig(tokens=4)
+        texts = generate_texts(
+            lm, [f"the {thing} said that"] * 8, list(range(8)), GenerationConfig(max_tokens=4)
         )
         first = second = 0
         for item in texts:
@@ -77,8 +79,8 @@ def test_any_counts_both_groups():
 def test_phrases_of_refusal_are_counted():
     lm = model("continuation")
     rows = [("the nurse said that", i) for i in range(30)]
-    texts = sample_continuations(
-        lm, [r[0] for r in rows], [r[1] for r in rows], SamplingConfig(tokens=6)
+    texts = generate_texts(
+        lm, [r[0] for r in rows], [r[1] for r in rows], GenerationConfig(max_tokens=6)
     )
     begins = texts[0].text.split()[0]
     settings = {"tokens": 6, "temperature": 1.0, "top_p": 1.0, "seed": 0, "words": [["she"]],
@@ -93,9 +95,9 @@ def test_phrases_of_refusal_are_counted():
 
 def test_whole_words_and_phrases_are_found_in_order():
     responses = ["a", "grand", "mother", "she", "met"]
-    assert _first_position(responses, ["she"]) == 3
-    assert _first_position(responses, ["he", "met", "grand mother"]) == 1
-    assert _first_position(responses, ["he"]) == -1
+    assert first_position(responses, ["she"]) == 3
+    assert first_position(responses, ["he", "met", "grand mother"]) == 1
+    assert first_position(responses, ["he"]) == -1
 
 
 @pytest.mark.parametrize(
@@ -116,9 +118,9 @@ def test_clitics_titles_and_refusals_in_plain_text(monkeypatch, text, female, ma
     settings = measure.queries(model("continuation"))[0].settings
     row = [("the nurse said that", 0)]
     query_set = QUERY_KINDS["sample"](model("continuation"), row, settings)
-    written = [GeneratedText((5, 6), text, False)]
+    written = [GeneratedText(text, (5, 6), "length", 4)]
     monkeypatch.setattr(
-        "levelhead.models.queries.sampling.sample_continuations", lambda *given: written
+        "levelhead.models.generation.in_process.generate_texts", lambda *given: written
     )
     result = query_set.run(model("continuation"))[0].tolist()
     assert result[:3] == [female, male, refused]
@@ -177,7 +179,8 @@ def test_nothing_written_of_a_group_is_no_parity():
     [
         ({"template": "The nurse said"}, "does not hold {occupation} once"),
         ({"k": 0}, "k is 0"),
-        ({"tokens": 0}, "no text can be sampled"),
+        ({"tokens": 0}, "no text can be generated"),
+        ({"temperature": 0}, "all samples of an occupation are equal"),
         ({"counting_rule": "last"}, "no counting rule named 'last'"),
         ({"prompts": "winobias41"}, "no set of prompts named"),
     ],

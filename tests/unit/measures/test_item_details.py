@@ -85,6 +85,20 @@ KINDS = {
         {},
         ("The nurse left.", (("log-probability", -12.5),)),
     ),
+    # After the log-probabilities stand the numbers of tokens.
+    "choose": (
+        ("Who left?", ("the nurse", "the doctor")),
+        [*log(0.25, 0.5), 2.0, 2.0],
+        {},
+        ("Who left?", (("the doctor", 0.5), ("the nurse", 0.25))),
+    ),
+    # Number of tokens, whether the text ended, number of tokens of the prompt.
+    "generate": (
+        ("Who left?", 0),
+        [3.0, 1.0, 9.0],
+        {"texts": (("The nurse.",),)},
+        ("Who left? / The nurse.", (("tokens", 3.0),)),
+    ),
     # Positions of the groups' first words, refusal, length, end, tokens and padding.
     "sample": (
         ("The nurse said that", 0),

@@ -56,7 +56,7 @@ def index_answers(lm: LM, measure: Measure, responses: Responses) -> AnswerIndex
     """Index the answers behind the responses to a measure's primary metric."""
     query_set = measure.queries(lm)[0]
     # A sampled token is a step function of the mask: its gradient would be 0, "no head matters".
-    if query_set.query_kind == "sample":
+    if query_set.query_kind in ("sample", "generate"):
         raise LevelheadError(
             f"{measure.name} is of sampled text: a mask changes what is sampled, not by a little",
             hint="locate by a measure of probabilities, such as cloze",

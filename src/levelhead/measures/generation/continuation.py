@@ -28,7 +28,7 @@ from levelhead.measures.lexicon_measure import LexiconMeasure
 from levelhead.measures.metric import Metric, all_or_none_interval
 from levelhead.measures.options import check_positive, hash_items
 from levelhead.measures.reductions import split_groups, take_resample
-from levelhead.models.queries.sampling import SamplingConfig
+from levelhead.models.generation.config import GenerationConfig
 from levelhead.stats.intervals import proportion_interval
 
 if TYPE_CHECKING:
@@ -94,7 +94,12 @@ class Continuation(LexiconMeasure):
                 hint="write for example 'The {occupation} said that'",
             )
         # Constructed only for its checks: a wrong option fails here, before a model is loaded.
-        SamplingConfig(self.tokens, self.temperature, self.top_p, self.seed)
+        GenerationConfig(self.tokens, self.temperature, self.top_p, self.seed)
+        if not self.temperature:
+            raise LevelheadError(
+                "at temperature 0 all samples of an occupation are equal",
+                hint="give a temperature above 0",
+            )
 
     # -- items
 

@@ -35,7 +35,18 @@ if TYPE_CHECKING:
 
 @contextmanager
 def forward_hooks(forward_pass: ForwardPass) -> Iterator[ForwardPass]:
-    """Install the hooks of one forward pass, and remove them at its end, also after an error."""
+    """Lock the model and install the hooks of one forward pass; see `hooks_of_locked_model`."""
+    with forward_pass.layout.exclusive_forward(), hooks_of_locked_model(forward_pass):
+        yield forward_pass
+
+
+@contextmanager
+def hooks_of_locked_model(forward_pass: ForwardPass) -> Iterator[ForwardPass]:
+    """Install the hooks of one forward pass, and remove them at its end, also after an error.
+
+    The caller holds the model's lock (`ModelLayout.exclusive_forward`), such as a generation for
+    all its forward passes.
+    """
     if forward_pass.layout.model.training:
         raise LevelheadError(
             "the model is in training mode: dropout would change every result",
@@ -45,7 +56,6 @@ def forward_hooks(forward_pass: ForwardPass) -> Iterator[ForwardPass]:
     _check_resume(forward_pass)
     _check_parallel(forward_pass)
     with ExitStack() as stack:
-        stack.enter_context(forward_pass.layout.exclusive_forward())
         # One layer more stands for the classifier, which `LM` calls without any layer.
         if forward_pass.resume_from and forward_pass.first_layer <= forward_pass.layout.layers:
             stack.enter_context(_skip_layers(forward_pass.layout, forward_pass.resume_from))

@@ -97,7 +97,7 @@ class ChatFormat:
         # Templates that know no such switch ignore the argument.
         switch: dict[str, Any] = {} if self.thinking is None else {"enable_thinking": self.thinking}
         try:
-            text = tokens.tokenizer.apply_chat_template(
+            formatted = tokens.tokenizer.apply_chat_template(
                 self.messages(request), tokenize=False, add_generation_prompt=True, **switch
             )
         # A template is a program that comes with the weights: any error in it is its fault.
@@ -106,7 +106,7 @@ class ChatFormat:
                 f"the model's chat template fails: {error}",
                 hint="leave out what it does not accept, such as a system prompt",
             ) from error
-        return f"{remove_double_begin(tokens, str(text))}{answer_start}"
+        return f"{remove_double_begin(tokens, str(formatted))}{answer_start}"
 
 
 def remove_double_begin(tokens: Tokens, text: str) -> str:
