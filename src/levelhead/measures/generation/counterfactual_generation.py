@@ -101,9 +101,13 @@ class CounterfactualGeneration(LexiconMeasure):
         super().__post_init__()
         check_positive(self.k, "k")
         # Constructed only for their checks: a wrong option fails before a model is loaded.
-        GenerationConfig(self.tokens, self.temperature, self.top_p, self.seed)
+        _ = self._generation_config
         ChatFormat(self.style, self.system)
         resolve_scorer(self.scorer)
+
+    @property
+    def _generation_config(self) -> GenerationConfig:
+        return GenerationConfig(self.tokens, self.temperature, self.top_p, self.seed)
 
     @property
     def scorer_calibration(self) -> ScorerCalibration | None:
@@ -165,10 +169,7 @@ class CounterfactualGeneration(LexiconMeasure):
         settings = {
             "chat": ChatFormat(self.style, self.system).settings,
             "answer_start": "",
-            "max_tokens": self.tokens,
-            "temperature": self.temperature,
-            "top_p": self.top_p,
-            "seed": self.seed,
+            **self._generation_config.settings,
         }
         note = f"{self.k} answers of at most {self.tokens} tokens to each request, seed {self.seed}"
         return (QuerySet("generate", FrozenDict(settings), FACTORS, items, notes=(note,)),)
