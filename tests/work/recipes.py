@@ -182,6 +182,7 @@ model_sizes.all.model = "tiny"
     kinds = runpy.run_path(str(_root() / "tests" / "contract" / "test_step_kinds.py"))
     kinds["test_every_kind_has_a_table_of_its_rows"]()
     kinds["test_every_result_of_a_kind_has_rows"]()
+    kinds["test_names_that_the_study_does_not_have_are_refused"]("model_sizes")
     result = load_results("study")["size.all"]
     return {
         "result": result.weights == _bert().layout.model.num_parameters(),

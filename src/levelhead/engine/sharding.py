@@ -23,24 +23,22 @@ if TYPE_CHECKING:
 class Shard:
     """A part of the items, in the order of their ids."""
 
-    index: int
-    n_shards: int
     items: tuple[str, ...]
     """Content hashes of the items."""
 
     @property
     def key(self) -> str:
-        """Content hash of the shard: of its items, not of its index."""
+        """Content hash of the shard."""
         return content_hash(self.items)
 
 
 def shard_items(items: Iterable[str], *, size: int) -> tuple[Shard, ...]:
-    """Split content hashes into non-empty shards of about `size` items at most.
+    """Split content hashes into non-empty shards of about `size` items at most, in order of hash.
 
     >>> from levelhead.core.canonical_json import content_hash
     >>> cut = shard_items((content_hash(i) for i in range(1000)), size=100)
-    >>> cut[0].n_shards, len(cut), sum(len(shard.items) for shard in cut)
-    (16, 16, 1000)
+    >>> len(cut), sum(len(shard.items) for shard in cut)
+    (16, 1000)
 
     Args:
         items: content hashes of the items.
@@ -55,7 +53,7 @@ def shard_items(items: Iterable[str], *, size: int) -> tuple[Shard, ...]:
     for item in ids:
         # The first 64 bits of SHA-256 are uniform, so their top bits split the items evenly.
         buckets.setdefault(int(item[:16], 16) >> (64 - bits), []).append(item)
-    return tuple(Shard(index, 2**bits, tuple(bucket)) for index, bucket in sorted(buckets.items()))
+    return tuple(Shard(tuple(bucket)) for _, bucket in sorted(buckets.items()))
 
 
 def _check_items(ids: list[str], size: int) -> None:

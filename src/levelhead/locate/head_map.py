@@ -59,8 +59,8 @@ class ComponentScore(Record):
     """Score that ranks the part: the signed derivative of the measure by its mask, on the find
     half."""
     effect: float | None = None
-    """Decrease of the measure without the part, on the confirm half; positive: the part adds to
-    the bias."""
+    """Decrease of the measure without the part, on the confirmation half; positive: the part adds
+    to the bias."""
     interval: Interval | None = None
     p: PValue | None = None
     detectable: float | None = None
@@ -118,7 +118,8 @@ class HeadMap(NotebookResult, Record):
     """Spearman's rank correlation of scores and effects on the same items, which compares the
     methods."""
     replication: Estimate | None = None
-    """Spearman's rank correlation of scores on the find half and effects on the confirm half."""
+    """Spearman's rank correlation of scores on the discovery half and effects on the confirmation
+    half."""
     measurement: Measurement
     notes: tuple[str, ...] = ()
     provenance: Provenance

@@ -1,7 +1,7 @@
 """Locate the heads that carry what a measure sees: Yang et al. 2025, section 3, with a second half.
 
-The gradient ranks all heads on the find half. Exact ablation of all heads, or of the first ones of
-a large model, gives effects, intervals and p-values on the confirm half.
+The gradient ranks all heads on the discovery half. Exact ablation of all heads, or of the first
+ones of a large model, gives effects, intervals and p-values on the confirmation half.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ def locate(
         ablate_top: How many of the highest scores are ablated: a number, "all" or "none"; by
             default all of at most 160 parts, otherwise the 20 highest and the 5 lowest.
         split: How items are split into halves.
-        bias_direction: Direction of bias; "auto": as on the find half.
+        bias_direction: Direction of bias; "auto": as on the discovery half.
         inference: Seed, resamples and level.
         context: Store, threads, progress and cancellation.
     """
@@ -97,7 +97,7 @@ def locate(
         require_differentiable(measure.primary_metric)
     responses = measure.read(lm, context=context)
     item_split = split_items(measure, responses[0], split_by=split, seed=run.inference.seed)
-    # Sign and scores see the find half only; a sign from all items would leak into the test.
+    # Sign and scores see the discovery half only; a sign from all items would leak into the test.
     discovery = item_split.discovery.select(responses[0])
     discovery_estimate = measure.estimate_metric(
         discovery, measure.primary_metric, run.inference, "find half"
@@ -305,7 +305,7 @@ class _LocateRun:
         bias_sign: BiasSign,
         scores: Sequence[float],
     ) -> _Evaluation:
-        """Effects on the confirm half, and the agreement of scores with effects on either half."""
+        """Effects on the confirmation half, and agreement of scores with effects on either half."""
         if ablation_responses is None:
             return _Evaluation()
         names = [str(variant.sites[0]) for variant in ablation_responses.variants]

@@ -10,7 +10,6 @@ from levelhead.report.lazy_altair import alt
 from levelhead.report.theme import format_interval, format_number
 
 if TYPE_CHECKING:
-    from levelhead.core.results import Provenance
     from levelhead.locate.head_map import ComponentScore, HeadMap, LocateMethod
 
 LAYER_TITLE, HEAD_TITLE = "layer, counted from 1", "head, counted from 1"
@@ -26,16 +25,6 @@ def require_heads(head_map: HeadMap) -> tuple[ComponentScore, ...]:
     if not head_map.heads:
         raise LevelheadError("this map has no heads", hint="locate with 'heads' among the parts")
     return head_map.heads
-
-
-def model_name(provenance: Provenance) -> str:
-    """The model's name without its folders, followed by the number of edits, as "+ 2 edits"."""
-    name = provenance.model.rstrip("/")
-    # A Hub id has one slash at most; the folders of a path are nobody else's business.
-    if name.count("/") > 1 or name.startswith("/"):
-        name = name.rpartition("/")[2]
-    edits = len(provenance.edits)
-    return name + (f" + {edits} edit{'s' * (edits > 1)}" if edits else "")
 
 
 def score_title(head_map: HeadMap) -> str:
@@ -108,8 +97,3 @@ def head_tooltips() -> list[alt.Tooltip]:
         alt.Tooltip("formatted interval:N", title="its interval"),
         alt.Tooltip("formatted p:N", title="corrected p"),
     ]
-
-
-def inline_data(rows: list[dict[str, Any]]) -> alt.InlineData:
-    """Embed rows in the chart, so that a saved chart needs no other file."""
-    return alt.InlineData(values=rows)

@@ -1,4 +1,4 @@
-"""The theme of all charts: light background, colour-blind safe colours, wrapped subtitles.
+"""What all charts share: theme, colours, data, and numbers and names as text.
 
 Signed numbers have the colours of ColorBrewer's PuOr, white at 0. Categories have the colours of
 Okabe and Ito (2008) without yellow, which is hard to see on white.
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from altair.typing import ChartType
 
-    from levelhead.core.results import Interval
+    from levelhead.core.results import Interval, Provenance
 
 INK, PALE = "#222222", "#8c8c8c"
 NEGATIVE, POSITIVE = "#542788", "#b35806"
@@ -84,6 +84,11 @@ def apply_theme(chart: ChartType, title: str, lines: Sequence[str], *, width: fl
         )
     )
     return themed
+
+
+def inline_data(rows: list[dict[str, Any]]) -> alt.InlineData:
+    """Embed rows in the chart, so that a saved chart needs no other file."""
+    return alt.InlineData(values=rows)
 
 
 def panel_title(title: str, *lines: str) -> alt.TitleParams:
@@ -179,3 +184,13 @@ def interval_fields(estimate: HasInterval) -> dict[str, Any]:
 def with_unit(text: str, unit: str) -> str:
     """A title with a unit, if there is one."""
     return f"{text}, {unit}" if unit else text
+
+
+def model_name(provenance: Provenance) -> str:
+    """The model's name without its folders, followed by the number of edits, as "+ 2 edits"."""
+    name = provenance.model.rstrip("/")
+    # A Hub id has one slash at most; the folders of a path are nobody else's business.
+    if name.count("/") > 1 or name.startswith("/"):
+        name = name.rpartition("/")[2]
+    edits = len(provenance.edits)
+    return name + (f" + {edits} edit{'s' * (edits > 1)}" if edits else "")

@@ -126,7 +126,7 @@ def test_provenance_names_heads_data_and_draw():
     assert output.settings["heads"]["biased"][4] == (1, 0)
     assert dict(output.data) == {"tiny": "ab" * 32, "lexicon tiny": WORDS.sha256}
     assert output.seed == INFERENCE.seed
-    few = run(n=20)
+    few = run(n_pairs=20)
     assert few.n + len(few.dropped) == 20
     assert few.provenance.settings["pairs"] != output.settings["pairs"]
 

@@ -1,7 +1,8 @@
 import pytest
 from maps import head_map, provenance
 
-from levelhead.report.head_map_labels import METHOD_TEXT, head_map_captions, model_name, score_title
+from levelhead.report.head_map_labels import METHOD_TEXT, head_map_captions, score_title
+from levelhead.report.theme import model_name
 
 
 @pytest.mark.parametrize(

@@ -162,7 +162,7 @@ def counterstereotype_command(
             lm,
             text_pairs,
             head_groups,
-            n=n,
+            n_pairs=n,
             control_categories=_resolve_list(control_categories, ("colours", "sports")),
             placebo=None if placebo == "none" else placebo,
             inference=inference,

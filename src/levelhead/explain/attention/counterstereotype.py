@@ -76,7 +76,7 @@ def counterstereotype(
     pairs: CounterPairs,
     heads: HeadGroups,
     *,
-    n: int = 500,
+    n_pairs: int = 500,
     control_categories: Sequence[str] = ("colours", "sports"),
     placebo: Lexicon | str | None = "gender-en",
     inference: Inference = Inference(),
@@ -90,7 +90,7 @@ def counterstereotype(
         lm: The model, edited or not.
         pairs: Sentences and their counterfactuals; see `levelhead.explain.attention.pairs`.
         heads: Heads with a positive score, and heads with a negative score.
-        n: Number of pairs to draw, evenly over targets; the paper has 500.
+        n_pairs: Number of pairs to draw, evenly over targets; the paper has 500.
         control_categories: Kinds of targets to leave out, of
             `levelhead.explain.attention.pairs.CONTROL_CATEGORIES`.
         placebo: Lexicon whose words of one group may replace each other, as a control; None: no
@@ -100,11 +100,11 @@ def counterstereotype(
     """
     validate_head_groups(lm, heads)
     words = None if placebo is None else resolve_lexicon(placebo)
-    # A causal model's target sees earlier words only. Excluded before sampling, so that n pairs are
-    # left to draw.
+    # A causal model's target sees earlier words only. Excluded before sampling, so that n_pairs
+    # are left to draw.
     sampled_pairs = sample_pairs(
         attribute_first(pairs) if lm.is_causal else pairs,
-        n,
+        n_pairs,
         seed=inference.seed,
         control_categories=tuple(control_categories),
     )
@@ -125,7 +125,7 @@ def counterstereotype(
         targets=tuple(sorted(Counter(pair.target_word for pair in readings.pairs).items())),
         groups=tuple(sorted(Counter(pair.group for pair in readings.pairs).items())),
         notes=(
-            *_notes(sampled_pairs, n, words, readings),
+            *_notes(sampled_pairs, n_pairs, words, readings),
             *(note for change in changes.values() for note in change.notes),
         ),
         provenance=make_provenance(
@@ -135,7 +135,7 @@ def counterstereotype(
             settings={
                 "heads": heads.as_json,
                 "normalised": "row min-max",
-                "n": n,
+                "n": n_pairs,
                 "control_categories": list(control_categories),
                 "pairs": hash_counter_pairs(sampled_pairs.pairs),
             },
@@ -222,11 +222,11 @@ def _same_length(lm: LM, pairs: Sequence[CounterPair]) -> NDArray[np.bool_]:
 
 
 def _notes(
-    sampled_pairs: CounterPairs, n: int, words: Lexicon | None, readings: _PairReadings
+    sampled_pairs: CounterPairs, n_pairs: int, words: Lexicon | None, readings: _PairReadings
 ) -> tuple[str, ...]:
     notes = []
-    if len(sampled_pairs) < n:
-        notes.append(f"{n} pairs were wanted, {len(sampled_pairs)} are there")
+    if len(sampled_pairs) < n_pairs:
+        notes.append(f"{n_pairs} pairs were wanted, {len(sampled_pairs)} are there")
     n_placebos = len(readings.attention[0].placebo_indices)
     if words is None:
         notes.append("no placebo: a change may be one of word frequency")

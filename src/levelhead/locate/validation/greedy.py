@@ -47,7 +47,7 @@ class GreedySelection(Record):
     steps: tuple[GreedyHead, ...]
     stop_reason: str
     joint_effect: Estimate | None = None
-    """Decrease of the measure by masking all of them, on the confirm half."""
+    """Decrease of the measure by masking all of them, on the confirmation half."""
     top_heads_effect: Estimate | None = None
     """Decrease of the measure by masking as many heads with the largest single scores."""
     measured_by: MeasureKey | None = None
@@ -77,7 +77,7 @@ def select_heads_greedily(
     Args:
         lm: The model.
         measure: The measure to reduce.
-        responses: Responses to the find half.
+        responses: Responses to the discovery half.
         candidates: Heads to select from, such as the twelve with the largest scores.
         max_heads: Maximum number of heads.
         sign: Direction of bias.
@@ -151,13 +151,13 @@ def confirm_greedy_selection(
     inference: Inference = Inference(),
     context: RunContext = RunContext(),
 ) -> GreedySelection:
-    """Mask the selected heads, and as many of the first candidates, on the confirm half.
+    """Mask the selected heads, and as many of the first candidates, on the confirmation half.
 
     Args:
         lm: The model.
         measure: The measure to reduce.
-        responses: Responses to the confirm half.
-        selection: The selection on the find half.
+        responses: Responses to the confirmation half.
+        selection: The selection on the discovery half.
         candidates: The heads that it was made from, the largest score first.
         sign: Direction of bias.
         inference: Seed and level.

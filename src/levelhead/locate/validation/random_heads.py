@@ -34,7 +34,7 @@ class RandomHeadControl(Record):
     heads: tuple[str, ...]
     """Labels of the heads as in the paper, <layer>-<head>, counted from 1."""
     effect: Estimate
-    """Decrease of the measure by masking the heads together, on the confirm half."""
+    """Decrease of the measure by masking the heads together, on the confirmation half."""
     random_effects: tuple[float, ...]
     """Decrease of the measure by masking each random set."""
     p: PValue
@@ -83,7 +83,7 @@ def compare_with_random_heads(
     Args:
         lm: The model.
         measure: The measure to reduce.
-        responses: Responses to the confirm half, on which the heads were not chosen.
+        responses: Responses to the confirmation half, on which the heads were not chosen.
         sites: The chosen heads.
         sign: Direction of bias.
         n_random_sets: Number of random sets.

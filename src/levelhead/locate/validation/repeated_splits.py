@@ -1,7 +1,7 @@
 """Stability of located heads over repeated splits, by default twenty.
 
-One split is one random sample. The choice on the find half and its effect on the confirm half are
-reported as median and range over many splits of the same items.
+One split is one random sample. The choice on the discovery half and its effect on the confirmation
+half are reported as median and range over many splits of the same items.
 """
 
 from __future__ import annotations
@@ -70,11 +70,13 @@ class SplitStability(Record):
     n_splits: int
     k: int
     joint_effect: SplitRange
-    """Decrease of the measure on the confirm half by masking the top k heads of the find half."""
+    """Decrease of the measure on the confirmation half by masking the top k heads of the discovery
+    half."""
     overlap: SplitRange
     """Number of heads, of k, that the top k of two splits share."""
     replication: SplitRange | None = None
-    """Spearman's correlation of scores on the find half and effects on the confirm half."""
+    """Spearman's correlation of scores on the discovery half and effects on the confirmation
+    half."""
     selection_counts: tuple[tuple[str, int], ...]
     """Number of splits in which each head is among the top k."""
     notes: tuple[str, ...] = ()
@@ -85,7 +87,7 @@ class SplitStability(Record):
 @final
 @dataclass(frozen=True)
 class RepeatedSplitConfig:
-    """Number and kind of splits, and number of heads chosen on each find half."""
+    """Number and kind of splits, and number of heads chosen on each discovery half."""
 
     n_splits: int = 20
     split_by: SplitBy = "words"
@@ -187,7 +189,7 @@ def repeat_splits(
 def _half_cotangents(
     measure: Measure, responses: Responses, answer_index: AnswerIndex, item_split: ItemSplit
 ) -> CotangentsFor:
-    """Derivative of the value on the find half by every answer; 0 outside of the half."""
+    """Derivative of the value on the discovery half by every answer; 0 outside of the half."""
     half = item_split.discovery.select(responses)
     value_cotangents = compute_cotangents(measure, half)
     row_of_item = {item.id: i for i, item in enumerate(half.items)}

@@ -21,11 +21,11 @@ SignOption = Literal["auto", "+", "-"]
 def determine_bias_sign(
     metric: Metric, estimate: Estimate, bias_direction: SignOption = "auto"
 ) -> BiasSign:
-    """Determine the direction of bias of a primary metric from its value on the find half.
+    """Determine the direction of bias of a primary metric from its value on the discovery half.
 
     Args:
         metric: The primary metric.
-        estimate: Its estimate on the find half.
+        estimate: Its estimate on the discovery half.
         bias_direction: "+" or "-" sets the direction beforehand, which every result states; "auto"
             takes it from the estimate.
     """

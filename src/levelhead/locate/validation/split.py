@@ -1,8 +1,8 @@
 """Choose heads on one half of the items and confirm them on the other.
 
 Heads chosen on all items look better than they are, because the choice uses the noise. So the sign,
-the ranking and every choice come from the find half; intervals, p-values and controls come from the
-confirm half.
+the ranking and every choice come from the discovery half; intervals, p-values and controls come
+from the confirmation half.
 """
 
 from __future__ import annotations

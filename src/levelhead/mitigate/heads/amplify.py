@@ -2,7 +2,7 @@
 
 Yang et al. 2025 do not edit their anti-bias heads. Here heads and factor are chosen on the find
 half, among settings that cost no more than masking does there. Their effect is tested on the
-confirm half, compared with masking.
+confirmation half, compared with masking.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 
 class HeadScaling(Record):
-    """Some scaled heads, and their effect on the find half."""
+    """Some scaled heads, and their effect on the discovery half."""
 
     heads: tuple[str, ...]
     factor: float
@@ -54,12 +54,12 @@ class AmplifyReport(Record):
     """The setting with the largest gain among those that cost no more than masking, on the find
     half."""
     gain: Estimate | None = None
-    """Gain of the chosen setting, on the confirm half."""
+    """Gain of the chosen setting, on the confirmation half."""
     masking_gain: Estimate
     cost: Estimate | None = None
     masking_cost: Estimate
     difference: Estimate | None = None
-    """Gain of amplifying less gain of masking, on the confirm half."""
+    """Gain of amplifying less gain of masking, on the confirmation half."""
     notes: tuple[str, ...] = ()
     measured_by: MeasureKey | None = None
     """Key of the measure with this type of model."""
@@ -92,7 +92,7 @@ class _SplitMeasure(NamedTuple):
     split: ItemSplit
 
     def reduction_on_discovery(self, variant: int) -> float:
-        """Its reduction on the find half."""
+        """Its reduction on the discovery half."""
         both = (
             self.split.discovery.select_variant(self.variants, index) for index in (None, variant)
         )
@@ -105,7 +105,7 @@ class _SplitMeasure(NamedTuple):
     def estimate_reduction(
         self, variants: Sequence[int | None], inference: Inference, name: str
     ) -> Estimate:
-        """Decrease from the first to the second setting, on the confirm half."""
+        """Decrease from the first to the second setting, on the confirmation half."""
         first, second = (
             self.split.confirmation.select_variant(self.variants, variant) for variant in variants
         )
@@ -160,7 +160,7 @@ def amplify(
         target: Measure, aggregate: Aggregate, split_by: Literal["auto"] | SplitBy
     ) -> _SplitMeasure:
         responses = target.read(lm, context=context)[0]
-        # The map's own split: its confirm half has neither ranked the heads nor chosen the factor.
+        # The map's own split: its confirmation half has neither ranked heads nor chosen the factor.
         split = split_items(target, responses, split_by=split_by, seed=head_map.split.seed)
         if target is measure:
             split.require_two_halves()

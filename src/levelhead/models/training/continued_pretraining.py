@@ -10,7 +10,6 @@ state of the random generator that dropout uses.
 from __future__ import annotations
 
 import json
-import os
 import shutil
 from collections import Counter
 from dataclasses import asdict, replace
@@ -19,20 +18,20 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from levelhead.core.canonical_json import content_hash, to_canonical_json
+from levelhead.core.canonical_json import content_hash
 from levelhead.core.errors import LevelheadError
-from levelhead.core.files import file_hash, write_atomic
 from levelhead.core.versions import installed_versions
-from levelhead.engine.locks import exclusive_lock
-from levelhead.models.export.save import RECORD_FILE, prepare_new_folder, save_model
+from levelhead.models.export.save import RECORD_FILE, save_model
 from levelhead.models.lm import LM
-from levelhead.models.loading.checkpoints import Checkpoint, MissingHeadError
+from levelhead.models.loading.checkpoints import MissingHeadError
 from levelhead.models.loading.load import load
 from levelhead.models.training.configs import ContinuedPretrainingConfig
+from levelhead.models.training.resumable import is_finished, publish_model, start_or_resume
 from levelhead.models.training.trainee import make_dropout_settings, train_copy
 from levelhead.models.training.training_examples import TrainingExample, make_training_example
 
 if TYPE_CHECKING:
+    import os
     from collections.abc import Callable, Mapping, Sequence
 
     from levelhead.models.architectures.model_layout import ModelLayout
@@ -81,14 +80,10 @@ def continue_pretraining(
             hint="give texts in the model's language, from a few words to max_tokens tokens",
         )
     record = _make_record(lm, config, texts, skipped) | {"metadata": dict(metadata or {})}
-    if _is_done(Path(folder), record):
-        return Path(folder)
-    target = prepare_new_folder(Path(folder))
-    work_folder = target.with_name(f"{target.name}.unfinished")
-    work_folder.mkdir(exist_ok=True)
-    # Two processes would write checkpoints into each other's folder.
-    with exclusive_lock(str(work_folder)):
-        _start_or_resume(work_folder, record)
+    target = Path(folder)
+    if is_finished(target, record):
+        return target
+    with start_or_resume(target, record) as work_folder:
         trainee = train_copy(lm, usable, work_folder, config, progress)
         try:
             _check_trained(lm.layout, trainee)
@@ -101,15 +96,8 @@ def continue_pretraining(
         # A kill while the model was saved leaves a part of it here.
         shutil.rmtree(output_folder, ignore_errors=True)
         save_model(lm, output_folder)
-        write_atomic(
-            output_folder / RECORD_FILE,
-            to_canonical_json(record | {"weights": compute_weight_hashes(output_folder)}),
-        )
-        # One rename: a folder under its final name is always complete.
-        os.replace(output_folder, target)
-    # After the rename: a kill before this line leaves files that are no longer needed.
-    shutil.rmtree(work_folder, ignore_errors=True)
-    return Path(folder)
+        publish_model(output_folder, target.resolve(), record)
+    return target
 
 
 def read_pretraining_record(folder: Path) -> dict[str, Any]:
@@ -123,11 +111,6 @@ def read_pretraining_record(folder: Path) -> dict[str, Any]:
     raise LevelheadError(
         f"{folder} holds no model from continued pretraining", hint="train it again"
     )
-
-
-def compute_weight_hashes(folder: Path) -> dict[str, str]:
-    """Compute the SHA-256 of every weight file, by file name."""
-    return {path.name: file_hash(path) for path in Checkpoint.inspect(folder).weights}
 
 
 def _reload_base(base: LM | str | os.PathLike[str]) -> LM:
@@ -176,29 +159,6 @@ def _make_record(
         "shown": config.steps * config.batch_size,
         "versions": installed_versions(),
     }
-
-
-def _is_done(folder: Path, record: Mapping[str, object]) -> bool:
-    """Whether the folder holds the complete, undamaged result of this training."""
-    try:
-        saved = read_pretraining_record(folder)
-        weights = saved.pop("weights")
-        return to_canonical_json(saved) == to_canonical_json(
-            record
-        ) and weights == compute_weight_hashes(folder)
-    except LevelheadError:
-        return False
-
-
-def _start_or_resume(work_folder: Path, record: Mapping[str, object]) -> None:
-    path, content = work_folder / RECORD_FILE, to_canonical_json(record)
-    if path.exists() and path.read_bytes() != content:
-        raise LevelheadError(
-            f"{work_folder} holds a training with another base, other texts or settings",
-            hint="resume it with the settings it started with, or remove it, or give another "
-            "folder",
-        )
-    write_atomic(path, content)
 
 
 def _check_trained(base: ModelLayout, trainee: ModelLayout) -> None:

@@ -96,12 +96,6 @@ NOT_REACHED = StepFailure(
 )
 
 
-def unreached_measures(audit: Audit, results: Mapping[str, Record]) -> dict[str, StepFailure]:
-    """The planned measures that an unfinished audit has not reached."""
-    known = {*_results_by_measure(results), *(row.name for row in audit.omitted)}
-    return {name: NOT_REACHED for name, _ in audit.roles if name not in known}
-
-
 def _results_by_measure(results: Mapping[str, Record]) -> dict[str, Record]:
     return {
         step.rpartition(".")[2]: result

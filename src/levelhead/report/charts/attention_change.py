@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from levelhead.report.head_map_labels import inline_data, model_name
 from levelhead.report.lazy_altair import alt
 from levelhead.report.theme import (
     INK,
@@ -14,7 +13,9 @@ from levelhead.report.theme import (
     column_title,
     format_interval,
     format_number,
+    inline_data,
     interval_fields,
+    model_name,
     panel_title,
 )
 

@@ -4,9 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from levelhead.report.head_map_labels import inline_data, model_name
 from levelhead.report.lazy_altair import alt
-from levelhead.report.theme import INK, PUOR, apply_theme, format_number, panel_title
+from levelhead.report.theme import (
+    INK,
+    PUOR,
+    apply_theme,
+    format_number,
+    inline_data,
+    model_name,
+    panel_title,
+)
 
 if TYPE_CHECKING:
     from altair.typing import ChartType

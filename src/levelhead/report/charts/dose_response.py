@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from levelhead.core.errors import LevelheadError
-from levelhead.report.head_map_labels import inline_data
 from levelhead.report.lazy_altair import alt
-from levelhead.report.theme import DASHES, OKABE_ITO, SHAPES, apply_theme
+from levelhead.report.theme import DASHES, OKABE_ITO, SHAPES, apply_theme, inline_data
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

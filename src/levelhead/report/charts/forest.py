@@ -4,9 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from levelhead.report.head_map_labels import inline_data
 from levelhead.report.lazy_altair import alt
-from levelhead.report.theme import INK, OKABE_ITO, PALE, apply_theme, format_number, interval_fields
+from levelhead.report.theme import (
+    INK,
+    OKABE_ITO,
+    PALE,
+    apply_theme,
+    format_number,
+    inline_data,
+    interval_fields,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

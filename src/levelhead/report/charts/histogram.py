@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from levelhead.core.errors import LevelheadError
-from levelhead.report.head_map_labels import inline_data
 from levelhead.report.lazy_altair import alt
-from levelhead.report.theme import format_interval
+from levelhead.report.theme import format_interval, inline_data
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from levelhead.report.head_map_labels import inline_data
 from levelhead.report.lazy_altair import alt
 from levelhead.report.theme import (
     INK,
@@ -14,6 +13,7 @@ from levelhead.report.theme import (
     apply_theme,
     format_estimate,
     format_number,
+    inline_data,
     interval_fields,
     subtitle_lines,
     with_unit,

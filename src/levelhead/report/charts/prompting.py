@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from levelhead.report.charts.paired_differences import DifferenceRow, difference_rows_chart
-from levelhead.report.head_map_labels import inline_data, model_name
 from levelhead.report.lazy_altair import alt
 from levelhead.report.theme import (
     INK,
@@ -13,7 +12,9 @@ from levelhead.report.theme import (
     PALE,
     apply_theme,
     format_number,
+    inline_data,
     interval_fields,
+    model_name,
     panel_title,
 )
 

@@ -74,7 +74,7 @@ def run_counterstereotype_step(session: StudySession, name: str) -> CounterStere
             lm,
             pairs,
             HeadGroups(head_map.positive_heads(), head_map.negative_heads()),
-            n=row.n,
+            n_pairs=row.n,
             control_categories=row.control_categories,
             placebo=placebo,
             inference=session.inference,

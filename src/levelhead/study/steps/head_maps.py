@@ -150,7 +150,7 @@ def run_description_step(session: StudySession, name: str) -> MapDescription:
 def run_random_heads_step(
     session: StudySession, name: str, k: int | Literal["all"]
 ) -> RandomHeadControl:
-    """Test the top heads against random ones on the confirm half."""
+    """Test the top heads against random ones on the confirmation half."""
     row, head_map = session.config.rows(HeadMapStep)[name], session.head_map(name)
     lm, measure = session.model(row.model), session.measure(row.quick_measure or row.measure)
     sites = select_heads(head_map, "top", k)
@@ -211,7 +211,7 @@ def run_repeated_splits_step(session: StudySession, name: str) -> SplitStability
 
 
 def run_greedy_step(session: StudySession, name: str) -> GreedySelection:
-    """Select heads one after another on the find half."""
+    """Select heads one after another on the discovery half."""
     row, head_map = session.config.rows(HeadMapStep)[name], session.head_map(name)
     lm, measure = session.model(row.model), session.measure(row.measure)
 
@@ -254,7 +254,7 @@ def split_halves(
     """Responses of a model to a measure, and the halves of a map.
 
     A faster measure of the same words uses the map's halves: a new split could assign words of the
-    find half to the confirm half.
+    discovery half to the confirmation half.
     """
     responses = measure.read(lm, context=session.context)[0]
     map_responses = responses
@@ -278,7 +278,7 @@ def _measure_of(session: StudySession, head_map: HeadMap) -> str:
 
 
 def ablated_heads(session: StudySession, name: str) -> tuple[AblationResponses, SplitHalf]:
-    """Ablate each head of a map, and return the confirm half."""
+    """Ablate each head of a map, and return the confirmation half."""
     row, head_map = session.config.rows(HeadMapStep)[name], session.head_map(name)
     lm, measure = session.model(row.model), session.measure(row.measure)
     responses, split = split_halves(session, lm, measure, head_map)
@@ -291,7 +291,7 @@ def ablated_heads(session: StudySession, name: str) -> tuple[AblationResponses, 
 
 
 def head_effects(session: StudySession, name: str) -> PairedEffects:
-    """A map's effects on the confirm half; all maps of a measure share the same resamples."""
+    """A map's effects on the confirmation half; all maps of a measure share the same resamples."""
     row, head_map = session.config.rows(HeadMapStep)[name], session.head_map(name)
     ablated, confirm = ablated_heads(session, name)
     return estimate_effects(

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from levelhead.mitigate.projection.config_grid import EDIT_POINTS
-from levelhead.report.head_map_labels import inline_data
 from levelhead.report.lazy_altair import alt
 from levelhead.report.theme import (
     SHAPES,
@@ -13,6 +12,7 @@ from levelhead.report.theme import (
     category_scale,
     format_interval,
     format_number,
+    inline_data,
     panel_title,
     subtitle_lines,
 )

@@ -8,7 +8,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from levelhead.core.errors import LevelheadError
-from levelhead.report.head_map_labels import inline_data
 from levelhead.report.lazy_altair import alt
 from levelhead.report.theme import (
     DASHES,
@@ -20,6 +19,7 @@ from levelhead.report.theme import (
     count_names,
     format_interval,
     format_number,
+    inline_data,
     subtitle_lines,
 )
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from levelhead.mitigate.evaluation.pareto import BASE
-from levelhead.report.head_map_labels import inline_data
 from levelhead.report.lazy_altair import alt
 from levelhead.report.theme import (
     INK,
     OKABE_ITO,
     apply_theme,
     format_estimate,
+    inline_data,
     subtitle_lines,
     with_unit,
 )

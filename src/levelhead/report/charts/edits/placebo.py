@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any
 
 from levelhead.report.charts.edits.selection import gain_row
 from levelhead.report.charts.histogram import BAR_COLOUR, bin_edges, histogram
-from levelhead.report.head_map_labels import inline_data
 from levelhead.report.lazy_altair import alt
 from levelhead.report.theme import (
     INK,
@@ -14,6 +13,7 @@ from levelhead.report.theme import (
     PALE,
     apply_theme,
     format_number,
+    inline_data,
     panel_title,
     subtitle_lines,
     with_unit,

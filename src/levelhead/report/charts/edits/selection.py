@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 from levelhead.core.errors import LevelheadError
 from levelhead.report.charts.edits.pareto import NAMES, WIDTH, front_captions, pareto_plane
-from levelhead.report.head_map_labels import inline_data
 from levelhead.report.lazy_altair import alt
 from levelhead.report.theme import (
     INK,
     OKABE_ITO,
     apply_theme,
     format_estimate,
+    inline_data,
     panel_title,
     subtitle_lines,
     with_unit,

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from levelhead.core.errors import LevelheadError
 from levelhead.mitigate.projection.config_grid import ProjectionConfig
-from levelhead.report.head_map_labels import inline_data
 from levelhead.report.lazy_altair import alt
 from levelhead.report.theme import (
     INK,
@@ -20,6 +19,7 @@ from levelhead.report.theme import (
     apply_theme,
     format_estimate,
     format_number,
+    inline_data,
     panel_title,
     subtitle_lines,
     with_unit,

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from levelhead.report.charts.histogram import BAR_COLOUR, bin_edges, histogram
-from levelhead.report.head_map_labels import inline_data
 from levelhead.report.lazy_altair import alt
 from levelhead.report.theme import (
     INK,
@@ -13,6 +12,7 @@ from levelhead.report.theme import (
     apply_theme,
     format_estimate,
     format_number,
+    inline_data,
     subtitle_lines,
 )
 

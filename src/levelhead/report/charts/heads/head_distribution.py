@@ -10,8 +10,6 @@ from levelhead.report.head_map_labels import (
     component_row,
     head_map_captions,
     head_tooltips,
-    inline_data,
-    model_name,
     require_heads,
     score_title,
 )
@@ -26,6 +24,8 @@ from levelhead.report.theme import (
     format_estimate,
     format_interval,
     format_number,
+    inline_data,
+    model_name,
 )
 
 if TYPE_CHECKING:

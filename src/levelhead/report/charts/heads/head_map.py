@@ -11,12 +11,17 @@ from levelhead.report.head_map_labels import (
     component_row,
     head_map_captions,
     head_tooltips,
-    inline_data,
-    model_name,
     require_heads,
 )
 from levelhead.report.lazy_altair import alt
-from levelhead.report.theme import INK, apply_theme, panel_title, signed_colour_scale
+from levelhead.report.theme import (
+    INK,
+    apply_theme,
+    inline_data,
+    model_name,
+    panel_title,
+    signed_colour_scale,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Collection

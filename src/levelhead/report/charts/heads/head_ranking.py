@@ -8,12 +8,19 @@ from levelhead.report.head_map_labels import (
     component_row,
     head_map_captions,
     head_tooltips,
-    inline_data,
-    model_name,
     require_heads,
 )
 from levelhead.report.lazy_altair import alt
-from levelhead.report.theme import INK, NEGATIVE, PALE, POSITIVE, apply_theme, column_title
+from levelhead.report.theme import (
+    INK,
+    NEGATIVE,
+    PALE,
+    POSITIVE,
+    apply_theme,
+    column_title,
+    inline_data,
+    model_name,
+)
 
 if TYPE_CHECKING:
     from altair.typing import ChartType

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from levelhead.report.head_map_labels import LAYER_TITLE, inline_data
+from levelhead.report.head_map_labels import LAYER_TITLE
 from levelhead.report.lazy_altair import alt
 from levelhead.report.theme import (
     INK,
@@ -14,6 +14,7 @@ from levelhead.report.theme import (
     apply_theme,
     format_interval,
     format_number,
+    inline_data,
     panel_title,
     subtitle_lines,
 )

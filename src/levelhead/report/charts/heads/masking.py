@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from levelhead.core.errors import LevelheadError
-from levelhead.report.head_map_labels import inline_data
 from levelhead.report.lazy_altair import alt
 from levelhead.report.theme import (
     PALE,
@@ -17,6 +16,7 @@ from levelhead.report.theme import (
     format_estimate,
     format_interval,
     format_number,
+    inline_data,
     subtitle_lines,
 )
 from levelhead.study.table_row import interval_over
@@ -122,8 +122,8 @@ def masking_curve_chart(
 def masking_chart(result: MaskingReport, *, subject: str = "") -> ChartType:
     """Plot the change of the map's measure against that of every utility measure (Table 1).
 
-    The change of the map's measure is that on the confirm half, if there is one: the heads were
-    chosen on the find half.
+    The change of the map's measure is that on the confirmation half, if there is one: the heads
+    were chosen on the discovery half.
 
     Args:
         result: ways of masking, each with its changes.

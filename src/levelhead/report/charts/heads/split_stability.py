@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from levelhead.report.head_map_labels import inline_data
 from levelhead.report.lazy_altair import alt
 from levelhead.report.theme import (
     INK,
@@ -12,6 +11,7 @@ from levelhead.report.theme import (
     apply_theme,
     format_interval,
     format_number,
+    inline_data,
     panel_title,
     subtitle_lines,
 )
