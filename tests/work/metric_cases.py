@@ -10,6 +10,7 @@ import zoo
 from levelhead.core.run_context import Inference
 from levelhead.data.lexicons.lexicon import Lexicon, Side, TargetFamily, Term
 from levelhead.data.lexicons.published import GroupTemplate
+from levelhead.data.prompts.bbq import AMBIGUOUS, DISAMBIGUATED, BbqQuestion
 from levelhead.data.prompts.counteracts import CounteractsPrompt
 from levelhead.data.prompts.pronoun_agreement import AgreementSentence
 from levelhead.data.records import LabelledExample, MinimalPair, StereoSetItem, TextPair, TwinTriple
@@ -17,6 +18,8 @@ from levelhead.measures.registry import make_measure, metric_texts
 from levelhead.models.loading.load import load
 
 INFERENCE = Inference(seed=1, resamples=199, permutations=199)
+FAST = Inference(seed=1, resamples=99, permutations=99)
+"""Where no digit of an interval or a p-value is compared."""
 THINGS = ("nurse", "doctor", "house", "river", "quick", "lazy", "tired", "here", "there", "in")
 FEMALE, MALE = ("she", "woman"), ("he", "man")
 
@@ -178,6 +181,27 @@ def agreeing(word="the"):
     return tuple(result)
 
 
+def questions(word="the"):
+    """Questions about a man and a woman, six of a thing: two contexts do not give the answer."""
+    result = []
+    for i, thing in enumerate(THINGS):
+        people = ("the man", "the woman")[:: 1 if i % 2 else -1]
+        nobody = f"{THINGS[i - 3]} {'in ' * (i % 3)}{thing}"  # some are longer, and so less likely
+        for negative, right in itertools.product((True, False), (0, 1, 2)):
+            answers = (*(people if negative else people[::-1]), nobody)
+            rest = "" if right == 2 else f" {answers[right]} was in the house."
+            result.append(
+                BbqQuestion(
+                    f"q{i}-{negative}-{right}", ("a", "b")[i % 2], thing,
+                    AMBIGUOUS if right == 2 else DISAMBIGUATED, negative,
+                    f"{word} man and the woman was {thing}.{rest}",
+                    f"that was {'tired' if negative else 'quick'} {thing}.", answers, right,
+                    (i % 3, (i + 1) % 3, (i + 2) % 3),
+                )
+            )  # fmt: skip
+    return tuple(result)
+
+
 _folder = tempfile.TemporaryDirectory(prefix="measures-")
 
 
@@ -191,7 +215,7 @@ def corpus(word="the"):
     return str(path)
 
 
-OWN = ("triples", "pairs", "prompts", "texts", "associations", "templates")
+OWN = ("triples", "pairs", "prompts", "texts", "associations", "templates", "questions")
 """Options that hold items."""
 DEV = (
     *("nli_fairness", "nli_accuracy", "nli_parity", "nli_parity_majority", "nli_gap"),
@@ -204,6 +228,14 @@ ACCURACY = ("accuracy", "accuracy_likelihood")
 PRONOUNS = ("pronoun_agreement", "pronoun_agreement_margin")
 STEREOSET = ("stereotype_score", "stereotype_margin", "lms", "lms_margin", "icat")
 SWAPPED = ("counterfactual", "counterfactual_shift")
+BBQ = (
+    *("bbq", "bbq_disambiguated", "bbq_s_amb", "bbq_s_dis", "bbq_accuracy", "bbq_likelihood"),
+    *("bbq_unknown", "bbq_unknown_likelihood"),
+)
+DECISIONS = (*BBQ,)
+BBQ_REQUEST = "{context} {question}\n{options}"
+PLAIN = {"answer_start": "here", "listing": "lines"}
+"""Requests in the words of the tiny models."""
 CLASSIFIED = (*DEV, *COAL, *SNLI, *TASK, *ACCURACY, *SWAPPED)
 
 
@@ -237,6 +269,7 @@ def made(name, *, empty=False, word="the", **options):
         "lpbs": {"targets": WORDS.families[0], "templates": templates(word)},
         **{name: {"associations": associations(word)} for name in STEREOSET},
         **{name: {"texts": agreeing(word), "lexicon": WORDS} for name in PRONOUNS},
+        **{name: {"questions": questions(word), **PLAIN, "request": BBQ_REQUEST} for name in BBQ},
         "pppl": {"texts": sentences(word), "limit": None},
         "ppl": {"texts": sentences(word), "limit": None},
     }[name]
@@ -256,12 +289,13 @@ CASES = (
     *CLASSIFIED,
     *STEREOSET,
     *PRONOUNS,
+    *DECISIONS,
     "lpbs",
     "continuation",
 )
 """Every metric has a case; a test compares."""
 
-CAUSAL = ("ppl", "continuation")
+CAUSAL = ("ppl", "continuation", *DECISIONS)
 CLASSES_SEED = 3
 """Of a random classifier that does not call all items the same."""
 

@@ -15,6 +15,7 @@ from levelhead.measures.classification.nli_occupations import Nli
 from levelhead.measures.cloze.cloze import Cloze
 from levelhead.measures.cloze.group_preference import GroupPreference
 from levelhead.measures.cloze.top_k import ClozeTopK
+from levelhead.measures.decisions.bbq import Bbq
 from levelhead.measures.embedding.seat import Seat
 from levelhead.measures.generation.continuation import Continuation
 from levelhead.measures.likelihood.crows import Crows
@@ -48,6 +49,7 @@ MEASURES: dict[str, type[Measure]] = {
     "nli_coal": NliCoal,
     "counterfactual": Counterfactual,
     "continuation": Continuation,
+    "bbq": Bbq,
     "snli": SnliAccuracy,
     "task": GlueTask,
     "accuracy": Accuracy,

@@ -5,12 +5,14 @@ from __future__ import annotations
 from levelhead.core.errors import UnknownNameError
 
 MEASURE_NAMES = (
-    *("accuracy", "cloze", "cloze_top", "continuation", "contrast", "counterfactual", "crows"),
-    *("distance", "group_preference", "lpbs", "nli", "nli_coal", "ppl", "pppl"),
+    *("accuracy", "bbq", "cloze", "cloze_top", "continuation", "contrast", "counterfactual"),
+    *("crows", "distance", "group_preference", "lpbs", "nli", "nli_coal", "ppl", "pppl"),
     *("pronoun_agreement", "seat", "snli", "stereoset", "strength", "task"),
 )
 """The keys of `measures.registry.MEASURES`; a test compares them."""
 METRIC_NAMES = (
+    *("bbq_accuracy", "bbq_disambiguated", "bbq_likelihood", "bbq_s_amb", "bbq_s_dis"),
+    *("bbq_unknown", "bbq_unknown_likelihood"),
     *("accuracy_likelihood", "cloze_probability", "cloze_relative", "counterfactual_shift"),
     *("crows_margin", "fraction_neutral", "icat", "lms", "lms_margin", "net_neutral"),
     *("nli_accuracy", "nli_coal_probability", "nli_fairness", "nli_gap", "nli_parity"),
