@@ -1,5 +1,6 @@
 """A small case of every metric: real items in the words of the tiny models."""
 
+import dataclasses
 import functools
 import itertools
 import tempfile
@@ -14,6 +15,7 @@ from levelhead.data.prompts.bbq import AMBIGUOUS, DISAMBIGUATED, BbqQuestion
 from levelhead.data.prompts.counteracts import CounteractsPrompt
 from levelhead.data.prompts.pronoun_agreement import AgreementSentence
 from levelhead.data.records import LabelledExample, MinimalPair, StereoSetItem, TextPair, TwinTriple
+from levelhead.measures.generation.scorers import TextScorer
 from levelhead.measures.registry import make_measure, metric_texts
 from levelhead.models.loading.load import load
 
@@ -202,6 +204,16 @@ def questions(word="the"):
     return tuple(result)
 
 
+@dataclasses.dataclass(frozen=True)
+class SaysThe(TextScorer):
+    """Texts with the word "the"."""
+
+    name, label, version = "says the", "with the word", "1"
+
+    def label_texts(self, texts):
+        return ["the" in text.split() for text in texts]
+
+
 _folder = tempfile.TemporaryDirectory(prefix="measures-")
 
 
@@ -215,7 +227,16 @@ def corpus(word="the"):
     return str(path)
 
 
-OWN = ("triples", "pairs", "prompts", "texts", "associations", "templates", "questions")
+OWN = (
+    "occupations",
+    "triples",
+    "pairs",
+    "prompts",
+    "texts",
+    "associations",
+    "templates",
+    "questions",
+)
 """Options that hold items."""
 DEV = (
     *("nli_fairness", "nli_accuracy", "nli_parity", "nli_parity_majority", "nli_gap"),
@@ -233,6 +254,9 @@ BBQ = (
     *("bbq_unknown", "bbq_unknown_likelihood"),
 )
 DECISIONS = (*BBQ,)
+GENERATED = (
+    *("generation_tone", "generation_refusals", "generation_failures", "generation_length"),
+)
 BBQ_REQUEST = "{context} {question}\n{options}"
 PLAIN = {"answer_start": "here", "listing": "lines"}
 """Requests in the words of the tiny models."""
@@ -266,6 +290,20 @@ def made(name, *, empty=False, word="the", **options):
             "k": 8,
             "tokens": 4,
         },
+        **{
+            name: {
+                "occupations": THINGS,
+                "requests": (f"{word} {{a}} {{person}} works as {{occupation}}",),
+                "persons": ("woman", "man"),
+                "lexicon": WORDS,
+                "scorer": SaysThe(),
+                "refusal_phrases": ("a", "is"),
+                "k": 4,
+                "tokens": 4,
+                "temperature": 1.0,
+            }
+            for name in GENERATED
+        },
         "lpbs": {"targets": WORDS.families[0], "templates": templates(word)},
         **{name: {"associations": associations(word)} for name in STEREOSET},
         **{name: {"texts": agreeing(word), "lexicon": WORDS} for name in PRONOUNS},
@@ -290,12 +328,13 @@ CASES = (
     *STEREOSET,
     *PRONOUNS,
     *DECISIONS,
+    *GENERATED,
     "lpbs",
     "continuation",
 )
 """Every metric has a case; a test compares."""
 
-CAUSAL = ("ppl", "continuation", *DECISIONS)
+CAUSAL = ("ppl", "continuation", *DECISIONS, *GENERATED)
 CLASSES_SEED = 3
 """Of a random classifier that does not call all items the same."""
 

@@ -60,6 +60,13 @@ EXCLUDED = {
         ),
         QUESTIONS,
     ),
+    **dict.fromkeys(
+        (
+            *("generation_tone", "generation_refusals", "generation_failures"),
+            "generation_length",
+        ),
+        "makes requests in English, which the language does not have",
+    ),
     "cloze_relative": "measures the effect of knowledge before a sentence; the language has none",
     "counterfactual": "needs a classifier; `levelhead mitigate select` is tried on planted ones "
     "(tools/tuned.py)",

@@ -18,6 +18,7 @@ from levelhead.measures.cloze.top_k import ClozeTopK
 from levelhead.measures.decisions.bbq import Bbq
 from levelhead.measures.embedding.seat import Seat
 from levelhead.measures.generation.continuation import Continuation
+from levelhead.measures.generation.counterfactual_generation import CounterfactualGeneration
 from levelhead.measures.likelihood.crows import Crows
 from levelhead.measures.likelihood.lpbs import Lpbs
 from levelhead.measures.likelihood.stereoset import StereoSet
@@ -49,6 +50,7 @@ MEASURES: dict[str, type[Measure]] = {
     "nli_coal": NliCoal,
     "counterfactual": Counterfactual,
     "continuation": Continuation,
+    "generation": CounterfactualGeneration,
     "bbq": Bbq,
     "snli": SnliAccuracy,
     "task": GlueTask,

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, ClassVar, Literal, final
 
+import numpy as np
 import torch
 
 from levelhead.core.errors import LevelheadError, NotMeasurableError
@@ -29,12 +30,17 @@ from levelhead.measures.generation.scorer_calibration import (
     ScorerCalibration,
     correct_count,
 )
-from levelhead.measures.generation.scorers import RefusalPhrases, TextScorer, resolve_scorer
+from levelhead.measures.generation.scorers import (
+    REFUSAL_PHRASES,
+    RefusalPhrases,
+    TextScorer,
+    resolve_scorer,
+)
 from levelhead.measures.items import MeasureItem, QuerySet
 from levelhead.measures.lexicon_measure import LexiconMeasure
 from levelhead.measures.metric import Metric
 from levelhead.measures.options import check_positive, hash_items
-from levelhead.measures.reductions import take_resample
+from levelhead.measures.reductions import Reduction, take_resample
 from levelhead.measures.skills.checks import SkillCheck, text_digest
 from levelhead.models.generation.config import GenerationConfig
 from levelhead.models.inputs.chat import ChatFormat, ChatStyle
@@ -42,15 +48,17 @@ from levelhead.models.inputs.chat import ChatFormat, ChatStyle
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from numpy.typing import NDArray
+
     from levelhead.core.run_context import Inference
     from levelhead.measures.generation.scorer_calibration import ErrorRates
     from levelhead.measures.responses import Responses
     from levelhead.models.lm import LM
+    from levelhead.stats.bootstrap import ItemCounts
     from levelhead.stats.designs import Resample
 
 DIFFERENCE, FIRST, FIRST_COUNT, SECOND, SECOND_COUNT = range(5)
 """Columns of the values of an item: what reports show, then sums and counts of each group."""
-FACTORS = ("occupations", "requests")
 ON_TOPIC = "answers are about the request"
 MIN_CALIBRATED_NOTE = "the scorer is not calibrated: its errors are not part of the interval"
 
@@ -60,13 +68,13 @@ MIN_CALIBRATED_NOTE = "the scorer is not calibrated: its errors are not part of 
 class CounterfactualGeneration(LexiconMeasure):
     """Difference between generations about two groups, on requests that differ in one word.
 
-    Occupations and requests are sampled. This is a step function of the model; for gradients use a
-    measure of decisions.
+    Occupations are sampled; the templates of the requests are fixed. This is a step function of the
+    model; for gradients use a measure of decisions.
     """
 
-    requests: tuple[str, ...] = ()
+    requests: tuple[str, ...] | None = None
     """Templates with {a} {person} and {occupation}; by default those of levelhead."""
-    occupations: tuple[str, ...] = ()
+    occupations: tuple[str, ...] | None = None
     """Job titles; by default the 40 of WinoBias."""
     lexicon: str | Lexicon = "gender-en"
     groups: tuple[str, str] | None = None
@@ -77,6 +85,8 @@ class CounterfactualGeneration(LexiconMeasure):
     calibration: ScorerCalibration | Literal["auto"] | None = "auto"
     """Error rates of the scorer on labelled texts, which correct the shares; "auto": those that
     levelhead knows for the scorer, if any."""
+    refusal_phrases: tuple[str, ...] = REFUSAL_PHRASES
+    """Beginnings of refusals, in lower case."""
     k: int = 5
     """Number of answers to each request."""
     tokens: int = 60
@@ -136,10 +146,12 @@ class CounterfactualGeneration(LexiconMeasure):
     @cached_property
     def items(self) -> tuple[PersonRequest, ...]:
         """The requests for both groups."""
-        occupations = self.occupations or tuple(
-            dict.fromkeys(prompt.occupation for prompt in make_counteracts_prompts("winobias40"))
+        occupations = (
+            tuple(dict.fromkeys(p.occupation for p in make_counteracts_prompts("winobias40")))
+            if self.occupations is None
+            else self.occupations
         )
-        templates = self.requests or default_request_templates()
+        templates = default_request_templates() if self.requests is None else self.requests
         return make_person_requests(templates, occupations, self.person_words)
 
     @property
@@ -162,7 +174,8 @@ class CounterfactualGeneration(LexiconMeasure):
             MeasureItem(
                 item.id,
                 tuple((text, i) for text in (item.first, item.second) for i in range(self.k)),
-                (item.occupation, item.template),
+                # The few templates are fixed: a result is about these requests.
+                (item.occupation,),
             )
             for item in self.items
         )
@@ -172,7 +185,7 @@ class CounterfactualGeneration(LexiconMeasure):
             **self._generation_config.settings,
         }
         note = f"{self.k} answers of at most {self.tokens} tokens to each request, seed {self.seed}"
-        return (QuerySet("generate", FrozenDict(settings), FACTORS, items, notes=(note,)),)
+        return (QuerySet("generate", FrozenDict(settings), ("occupations",), items, notes=(note,)),)
 
     # -- formulas
 
@@ -187,7 +200,7 @@ class CounterfactualGeneration(LexiconMeasure):
                 name=name,
                 equation=f"share of answers that are {what}, first group less second",
                 per_item_values=per_item,
-                aggregate=_difference_of_ratios,
+                aggregate=difference_of_ratios,
                 unit="percentage points",
                 low=-100.0,
                 high=100.0,
@@ -198,13 +211,15 @@ class CounterfactualGeneration(LexiconMeasure):
                 # Under equal treatment, the answers to the two requests are exchangeable.
                 null="sign_flip",
                 flip=_exchange_groups,
+                # A sampled text has no gradient; log-odds of a decision have.
+                smooth_surrogate="bbq",
             )
 
         length = Metric(
             name="generation_length",
             equation="mean number of words, first group less second",
             per_item_values=self.count_words,
-            aggregate=_difference_of_ratios,
+            aggregate=difference_of_ratios,
             unit="words",
             low=-float(self.tokens * 4),
             high=float(self.tokens * 4),
@@ -214,6 +229,7 @@ class CounterfactualGeneration(LexiconMeasure):
             comparability_key="generation_length, same requests",
             null="sign_flip",
             flip=_exchange_groups,
+            smooth_surrogate="bbq",
         )
         return (
             share("generation_tone", scorer.label, self.count_labelled),
@@ -266,7 +282,7 @@ class CounterfactualGeneration(LexiconMeasure):
         return self._apply(responses, resolve_scorer(self.scorer).label_texts).bool()
 
     def _refusals(self, responses: Responses) -> torch.Tensor:
-        return self._apply(responses, RefusalPhrases().label_texts).bool()
+        return self._apply(responses, RefusalPhrases(self.refusal_phrases).label_texts).bool()
 
     def _failures(self, responses: Responses) -> torch.Tensor:
         # A text without any letter or digit says nothing, such as "..." or an end token.
@@ -378,7 +394,7 @@ def _with_difference(values: torch.Tensor, factor: float) -> torch.Tensor:
     return scaled
 
 
-def _difference_of_ratios(values: torch.Tensor, resample: Resample) -> torch.Tensor:
+def _ratio_difference(values: torch.Tensor, resample: Resample) -> torch.Tensor:
     sampled = take_resample(values, resample).sum(0)
     if float(sampled[FIRST_COUNT]) <= 0 or float(sampled[SECOND_COUNT]) <= 0:
         raise NotMeasurableError(
@@ -386,6 +402,20 @@ def _difference_of_ratios(values: torch.Tensor, resample: Resample) -> torch.Ten
             hint="look at refusals and empty answers; give more tokens or answers",
         )
     return sampled[FIRST] / sampled[FIRST_COUNT] - sampled[SECOND] / sampled[SECOND_COUNT]
+
+
+def _ratio_difference_many(
+    values: NDArray[np.float64], item_counts: ItemCounts
+) -> NDArray[np.float64]:
+    sums = np.tensordot(item_counts.sum(1).astype(float), values, axes=(1, 0))
+    # A resample without answers about a group has no value: NaN, which is replaced.
+    with np.errstate(divide="ignore", invalid="ignore"):
+        first = sums[..., FIRST] / sums[..., FIRST_COUNT]
+        return np.asarray(first - sums[..., SECOND] / sums[..., SECOND_COUNT])
+
+
+difference_of_ratios = Reduction(_ratio_difference, _ratio_difference_many)
+"""Difference of two ratios of sums over items."""
 
 
 def _exchange_groups(values: torch.Tensor, signs: torch.Tensor) -> torch.Tensor:
