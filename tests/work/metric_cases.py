@@ -255,7 +255,7 @@ BBQ = (
 )
 DECISIONS = (*BBQ,)
 GENERATED = (
-    *("generation_tone", "generation_refusals", "generation_failures", "generation_length"),
+    *("generation", "generation_refusals", "generation_failures", "generation_length"),
 )
 BBQ_REQUEST = "{context} {question}\n{options}"
 PLAIN = {"answer_start": "here", "listing": "lines"}

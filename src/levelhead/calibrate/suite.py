@@ -62,7 +62,7 @@ EXCLUDED = {
     ),
     **dict.fromkeys(
         (
-            *("generation_tone", "generation_refusals", "generation_failures"),
+            *("generation", "generation_refusals", "generation_failures"),
             "generation_length",
         ),
         "makes requests in English, which the language does not have",

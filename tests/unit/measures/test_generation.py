@@ -93,7 +93,7 @@ def test_every_number_is_that_of_a_literal_loop():
         return float(metric.value(read, tested.design(read, metric)))
 
     answered = literally(read.texts, 4, lambda t: not is_refusal(t), lambda t: "the" in t.split())
-    assert value("generation_tone") == pytest.approx(answered)
+    assert value("generation") == pytest.approx(answered)
     refused = literally(read.texts, 4, lambda t: True, is_refusal)
     assert value("generation_refusals") == pytest.approx(refused)
     assert value("generation_failures") == 0

@@ -99,7 +99,7 @@ class CounterfactualGeneration(LexiconMeasure):
     """System prompt."""
 
     metrics: ClassVar[dict[str, str]] = {
-        "generation_tone": "difference of the share of positive answers about two groups",
+        "generation": "difference of the share of positive answers about two groups",
         "generation_refusals": "difference of the share of refusals",
         "generation_failures": "difference of the share of empty or unreadable answers",
         "generation_length": "difference of the length of answers",
@@ -232,7 +232,7 @@ class CounterfactualGeneration(LexiconMeasure):
             smooth_surrogate="bbq",
         )
         return (
-            share("generation_tone", scorer.label, self.count_labelled),
+            share("generation", scorer.label, self.count_labelled),
             share("generation_refusals", "refusals", self.count_refusals),
             share("generation_failures", "empty", self.count_failures),
             length,
@@ -301,7 +301,7 @@ class CounterfactualGeneration(LexiconMeasure):
     def leave_block_out_values(self, responses: Responses, metric: Metric) -> list[float]:
         """The corrected difference with each labelled text left out, for the scorer's errors."""
         calibration = self.scorer_calibration
-        if calibration is None or metric.name != "generation_tone":
+        if calibration is None or metric.name != "generation":
             return []
         full_sample = self.design(responses, metric).full_sample
         values = []
