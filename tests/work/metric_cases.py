@@ -13,6 +13,7 @@ from levelhead.data.lexicons.published import GroupTemplate
 from levelhead.data.prompts.bbq import AMBIGUOUS, DISAMBIGUATED, BbqQuestion
 from levelhead.data.prompts.counteracts import CounteractsPrompt
 from levelhead.data.prompts.pronoun_agreement import AgreementSentence
+from levelhead.data.prompts.pronoun_twins import TYPE_1, TYPE_2, PronounTwins
 from levelhead.data.records import LabelledExample, MinimalPair, StereoSetItem, TextPair, TwinTriple
 from levelhead.measures.registry import make_measure, metric_texts
 from levelhead.models.loading.load import load
@@ -202,6 +203,24 @@ def questions(word="the"):
     return tuple(result)
 
 
+def twins(word="the"):
+    """Sentences with a pronoun and two things, one of women and one of men, either first."""
+    result = []
+    for i, (a, b) in enumerate(itertools.product(THINGS[:5], THINGS[5:])):
+        for place in (0, 1):
+            right = i % 2
+            people = (f"the {a}", f"the {b}")
+            first, second = people if place == right else people[::-1]
+            text = f"{word} man and {first} said that {second} was quick and {{}} was tired."
+            result.append(
+                PronounTwins(
+                    f"w{i}-{place}", (TYPE_1, TYPE_2)[i % 2],
+                    (text.format("she"), text.format("he")), ("she", "he"), people, right, (a, b),
+                )
+            )  # fmt: skip
+    return tuple(result)
+
+
 _folder = tempfile.TemporaryDirectory(prefix="measures-")
 
 
@@ -215,7 +234,7 @@ def corpus(word="the"):
     return str(path)
 
 
-OWN = ("triples", "pairs", "prompts", "texts", "associations", "templates", "questions")
+OWN = ("triples", "pairs", "prompts", "texts", "associations", "templates", "questions", "twins")
 """Options that hold items."""
 DEV = (
     *("nli_fairness", "nli_accuracy", "nli_parity", "nli_parity_majority", "nli_gap"),
@@ -232,7 +251,9 @@ BBQ = (
     *("bbq", "bbq_disambiguated", "bbq_s_amb", "bbq_s_dis", "bbq_accuracy", "bbq_likelihood"),
     *("bbq_unknown", "bbq_unknown_likelihood"),
 )
-DECISIONS = (*BBQ,)
+WINOBIAS = ("winobias", "winobias_gap", "winobias_accuracy", "winobias_likelihood")
+DECISIONS = (*BBQ, *WINOBIAS)
+WINOBIAS_REQUEST = "{sentence} {pronoun} was {first} and {second}."
 BBQ_REQUEST = "{context} {question}\n{options}"
 PLAIN = {"answer_start": "here", "listing": "lines"}
 """Requests in the words of the tiny models."""
@@ -270,6 +291,10 @@ def made(name, *, empty=False, word="the", **options):
         **{name: {"associations": associations(word)} for name in STEREOSET},
         **{name: {"texts": agreeing(word), "lexicon": WORDS} for name in PRONOUNS},
         **{name: {"questions": questions(word), **PLAIN, "request": BBQ_REQUEST} for name in BBQ},
+        **{
+            name: {"twins": twins(word), "answer_start": "here", "request": WINOBIAS_REQUEST}
+            for name in WINOBIAS
+        },
         "pppl": {"texts": sentences(word), "limit": None},
         "ppl": {"texts": sentences(word), "limit": None},
     }[name]

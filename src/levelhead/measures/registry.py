@@ -16,6 +16,7 @@ from levelhead.measures.cloze.cloze import Cloze
 from levelhead.measures.cloze.group_preference import GroupPreference
 from levelhead.measures.cloze.top_k import ClozeTopK
 from levelhead.measures.decisions.bbq import Bbq
+from levelhead.measures.decisions.winobias import Winobias
 from levelhead.measures.embedding.seat import Seat
 from levelhead.measures.generation.continuation import Continuation
 from levelhead.measures.likelihood.crows import Crows
@@ -50,6 +51,7 @@ MEASURES: dict[str, type[Measure]] = {
     "counterfactual": Counterfactual,
     "continuation": Continuation,
     "bbq": Bbq,
+    "winobias": Winobias,
     "snli": SnliAccuracy,
     "task": GlueTask,
     "accuracy": Accuracy,
