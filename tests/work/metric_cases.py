@@ -14,6 +14,7 @@ from levelhead.data.lexicons.published import GroupTemplate
 from levelhead.data.prompts.bbq import AMBIGUOUS, DISAMBIGUATED, BbqQuestion
 from levelhead.data.prompts.counteracts import CounteractsPrompt
 from levelhead.data.prompts.pronoun_agreement import AgreementSentence
+from levelhead.data.prompts.pronoun_twins import TYPE_1, TYPE_2, PronounTwins
 from levelhead.data.records import LabelledExample, MinimalPair, StereoSetItem, TextPair, TwinTriple
 from levelhead.measures.generation.scorers import TextScorer
 from levelhead.measures.registry import make_measure, metric_texts
@@ -214,6 +215,22 @@ class SaysThe(TextScorer):
         return ["the" in text.split() for text in texts]
 
 
+def twins(word="the"):
+    """Sentences with a pronoun and two things, one of women and one of men, either first."""
+    result = []
+    for i, (a, b) in enumerate(itertools.product(THINGS[:5], THINGS[5:])):
+        for place in (0, 1):
+            right = i % 2
+            people = (f"the {a}", f"the {b}")
+            first, second = people if place == right else people[::-1]
+            text = f"{word} man and {first} said that {second} was quick and {{}} was tired."
+            result.append(
+                PronounTwins(
+                    f"w{i}-{place}", (TYPE_1, TYPE_2)[i % 2],
+                    (text.format("she"), text.format("he")), ("she", "he"), people, right, (a, b),
+                )
+            )  # fmt: skip
+    return tuple(result)
 _folder = tempfile.TemporaryDirectory(prefix="measures-")
 
 
@@ -228,14 +245,8 @@ def corpus(word="the"):
 
 
 OWN = (
-    "occupations",
-    "triples",
-    "pairs",
-    "prompts",
-    "texts",
-    "associations",
-    "templates",
-    "questions",
+    *("occupations", "triples", "pairs", "prompts", "texts", "associations", "templates"),
+    *("questions", "twins"),
 )
 """Options that hold items."""
 DEV = (
@@ -253,10 +264,16 @@ BBQ = (
     *("bbq", "bbq_disambiguated", "bbq_s_amb", "bbq_s_dis", "bbq_accuracy", "bbq_likelihood"),
     *("bbq_unknown", "bbq_unknown_likelihood"),
 )
+<<<<<<< HEAD
 DECISIONS = (*BBQ,)
 GENERATED = (
     *("generation", "generation_refusals", "generation_failures", "generation_length"),
 )
+=======
+WINOBIAS = ("winobias", "winobias_gap", "winobias_accuracy", "winobias_likelihood")
+DECISIONS = (*BBQ, *WINOBIAS)
+WINOBIAS_REQUEST = "{sentence} {pronoun} was {first} and {second}."
+>>>>>>> wt-dec
 BBQ_REQUEST = "{context} {question}\n{options}"
 PLAIN = {"answer_start": "here", "listing": "lines"}
 """Requests in the words of the tiny models."""
@@ -308,6 +325,10 @@ def made(name, *, empty=False, word="the", **options):
         **{name: {"associations": associations(word)} for name in STEREOSET},
         **{name: {"texts": agreeing(word), "lexicon": WORDS} for name in PRONOUNS},
         **{name: {"questions": questions(word), **PLAIN, "request": BBQ_REQUEST} for name in BBQ},
+        **{
+            name: {"twins": twins(word), "answer_start": "here", "request": WINOBIAS_REQUEST}
+            for name in WINOBIAS
+        },
         "pppl": {"texts": sentences(word), "limit": None},
         "ppl": {"texts": sentences(word), "limit": None},
     }[name]

@@ -16,6 +16,7 @@ from levelhead.measures.cloze.cloze import Cloze
 from levelhead.measures.cloze.group_preference import GroupPreference
 from levelhead.measures.cloze.top_k import ClozeTopK
 from levelhead.measures.decisions.bbq import Bbq
+from levelhead.measures.decisions.winobias import Winobias
 from levelhead.measures.embedding.seat import Seat
 from levelhead.measures.generation.continuation import Continuation
 from levelhead.measures.generation.counterfactual_generation import CounterfactualGeneration
@@ -52,6 +53,7 @@ MEASURES: dict[str, type[Measure]] = {
     "continuation": Continuation,
     "generation": CounterfactualGeneration,
     "bbq": Bbq,
+    "winobias": Winobias,
     "snli": SnliAccuracy,
     "task": GlueTask,
     "accuracy": Accuracy,

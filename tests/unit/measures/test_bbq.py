@@ -89,7 +89,7 @@ def test_many_resamples_at_once_equal_one_at_a_time(aggregate):
 
 
 def test_unbalanced_right_answers_are_not_bias():
-    """As accurate for either: log-odds of 5 for the right person, who mostly fits the stereotype."""
+    """As accurate for either, although the right person mostly fits the stereotype."""
     assert score(balanced_mean, [(5, 1)] * 30 + [(-5, 0)] * 10) == 0
     with pytest.raises(NotMeasurableError, match="in all items, or in none"):
         score(balanced_mean, [(5, 1)] * 30)

@@ -153,6 +153,13 @@ def read_winogender(text: str, part: str) -> Iterator[DatasetItem]:
         yield Template(name, _read_field(row, i, "sentence"), tuple(zip(keys, slots, strict=True)))
 
 
+def read_winogender_statistics(text: str, part: str) -> Iterator[DatasetItem]:
+    """Read the share of women in Winogender's occupations: a word and its statistics."""
+    for i, row in _read_table(text, "\t", quoted=False):
+        slots = tuple((name, _read_field(row, i, name)) for name in row if name != "occupation")
+        yield Template(f"{part}-{i}", _read_field(row, i, "occupation"), slots)
+
+
 def read_bec_pro(text: str, part: str) -> Iterator[DatasetItem]:
     """Read BEC-Pro: a sentence and its three masked forms."""
     keys = ("Sent_TM", "Sent_AM", "Sent_TAM", "Person", "Gender", "Profession", "Prof_Gender")
@@ -383,6 +390,7 @@ READERS: dict[str, Callable[[str, str], Iterator[DatasetItem]]] = {
     "crows": read_crows_pairs,
     "winobias": read_winobias,
     "winogender": read_winogender,
+    "winogender_statistics": read_winogender_statistics,
     "bec": read_bec_pro,
     "nli_templates": read_nli_templates,
     "nli_coal": read_nli_coal,

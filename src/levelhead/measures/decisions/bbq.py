@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal, final, get_args
 
 import torch
 
-from levelhead.core.errors import LevelheadError, require_option
+from levelhead.core.errors import require_option
 from levelhead.data.prompts.bbq import (
     AMBIGUOUS,
     DISAMBIGUATED,
@@ -35,7 +35,12 @@ from levelhead.measures.decisions.bias_scores import (
     disambiguated_score,
     helm_ambiguous_score,
 )
-from levelhead.measures.decisions.choice_measure import ChoiceMeasure, choose_answers
+from levelhead.measures.decisions.choice_measure import (
+    ChoiceMeasure,
+    check_parts,
+    choose_answers,
+    fill_parts,
+)
 from levelhead.measures.items import MeasureItem, QuerySet
 from levelhead.measures.metric import Metric, flip_first_column
 from levelhead.measures.options import check_positive, hash_items
@@ -115,11 +120,8 @@ class Bbq(ChoiceMeasure):
         require_option("listing", self.listing, get_args(Listing))
         if self.per_template is not None:
             check_positive(self.per_template, "per_template")
-        required = ("{context}", "{question}", *(("{options}",) if self.listing != "no" else ()))
-        if missing := [name for name in required if name not in self.request]:
-            raise LevelheadError(
-                f"the request lacks {' and '.join(missing)}", hint="name the parts in braces"
-            )
+        listed = ("options",) if self.listing != "no" else ()
+        check_parts(self.request, ("context", "question", *listed))
 
     # -- items
 
@@ -195,12 +197,9 @@ class Bbq(ChoiceMeasure):
         if self.listing == "letters":
             texts = [f"{letter}. {text}" for letter, text in zip("ABC", texts, strict=True)]
         options = "" if self.listing == "no" else "\n".join(texts)
-        parts = {"{context}": row.context, "{question}": row.question, "{options}": options}
-        request = self.request
-        # Not str.format: contexts and the user's request may contain other braces.
-        for name, text in parts.items():
-            request = request.replace(name, text)
-        return request.strip()
+        return fill_parts(
+            self.request, {"context": row.context, "question": row.question, "options": options}
+        )
 
     def is_sampled(self, item: MeasureItem) -> bool:
         """Items with the kind of context of the primary metric."""

@@ -6,10 +6,11 @@ written. The chat format is a set of options, because it changes what a model de
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, cast, get_args
 
-from levelhead.core.errors import require_option
+from levelhead.core.errors import LevelheadError, require_option
 from levelhead.core.frozen import FrozenDict
 from levelhead.measures.base import Measure
 from levelhead.measures.items import QuerySet
@@ -17,7 +18,7 @@ from levelhead.models.inputs.chat import ChatFormat, ChatStyle
 from levelhead.models.loading.http_model import HttpModel, UnsupportedOverHttpError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     import torch
 
@@ -105,3 +106,22 @@ def choose_answers(scores: torch.Tensor) -> torch.Tensor:
     """
     is_best = (scores >= scores.amax(-1, keepdim=True) - TIE).double()
     return is_best / is_best.sum(-1, keepdim=True)
+
+
+def check_parts(request: str, names: Sequence[str]) -> None:
+    """Raise an error unless the text of a request names all of its parts in braces."""
+    if missing := [f"{{{name}}}" for name in names if f"{{{name}}}" not in request]:
+        raise LevelheadError(
+            f"the request lacks {' and '.join(missing)}", hint="name the parts in braces"
+        )
+
+
+def fill_parts(request: str, parts: Mapping[str, str]) -> str:
+    """Fill in the parts of a request.
+
+    >>> fill_parts("{context} {question}", {"context": "Who? {question}", "question": "Where?"})
+    'Who? {question} Where?'
+    """
+    # In one pass, not by str.format: texts of the data and of the user may contain braces.
+    pattern = "|".join(re.escape(f"{{{name}}}") for name in parts)
+    return re.sub(pattern, lambda match: parts[match[0][1:-1]], request).strip()
