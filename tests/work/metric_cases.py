@@ -231,6 +231,8 @@ def twins(word="the"):
                 )
             )  # fmt: skip
     return tuple(result)
+
+
 _folder = tempfile.TemporaryDirectory(prefix="measures-")
 
 
@@ -264,16 +266,10 @@ BBQ = (
     *("bbq", "bbq_disambiguated", "bbq_s_amb", "bbq_s_dis", "bbq_accuracy", "bbq_likelihood"),
     *("bbq_unknown", "bbq_unknown_likelihood"),
 )
-<<<<<<< HEAD
-DECISIONS = (*BBQ,)
-GENERATED = (
-    *("generation", "generation_refusals", "generation_failures", "generation_length"),
-)
-=======
+GENERATED = (*("generation", "generation_refusals", "generation_failures", "generation_length"),)
 WINOBIAS = ("winobias", "winobias_gap", "winobias_accuracy", "winobias_likelihood")
 DECISIONS = (*BBQ, *WINOBIAS)
 WINOBIAS_REQUEST = "{sentence} {pronoun} was {first} and {second}."
->>>>>>> wt-dec
 BBQ_REQUEST = "{context} {question}\n{options}"
 PLAIN = {"answer_start": "here", "listing": "lines"}
 """Requests in the words of the tiny models."""
