@@ -18,6 +18,8 @@ from levelhead.stats.intervals import proportion_interval
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    import torch
+
     from levelhead.core.results import Interval
     from levelhead.measures.generation.scorers import TextScorer
 
@@ -155,7 +157,7 @@ def calibrate_scorer(
     )
 
 
-def correct_count(labelled: float, n: float, rates: ErrorRates) -> float:
+def correct_count(labelled: torch.Tensor, n: torch.Tensor, rates: ErrorRates) -> torch.Tensor:
     """Number of truly positive texts among n, from the number that was labelled positive.
 
     Not clipped to [0, n]: clipping would bias means over items, which the errors average out of.
