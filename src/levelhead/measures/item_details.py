@@ -121,7 +121,7 @@ def _answers_by_item(responses: Responses) -> list[list[tuple[QueryArgs, list[fl
     return answers
 
 
-def _query_labels(lm: LM, responses: Responses, groups: tuple[str, ...]) -> QueryLabels:
+def _query_labels(lm: LM | HttpModel, responses: Responses, groups: tuple[str, ...]) -> QueryLabels:
     def names(mapping: Mapping[str, object], *keys: str) -> tuple[str, ...]:
         return next((tuple(map(str, cast("Any", mapping[k]))) for k in keys if mapping.get(k)), ())
 
