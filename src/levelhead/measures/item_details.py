@@ -130,12 +130,12 @@ def _query_labels(lm: LM | HttpModel, responses: Responses, groups: tuple[str, .
         # The user's names of the classes, if there are any; both are in the order of the columns.
         classes = names(responses.metadata, "classes", "labels") or tuple(lm.labels)
     # A model behind HTTP has no tokenizer here; it answers only queries that need none.
-    tokens = None if isinstance(lm, HttpModel) else lm.tokens
+    decode: Any = str if isinstance(lm, HttpModel) else lm.tokens.tokenizer.decode
     return QueryLabels(
         names(responses.settings, "words") if responses.query_kind == "fill" else (),
         classes,
         groups,
-        str if tokens is None else tokens.tokenizer.decode,
+        decode,
     )
 
 
