@@ -368,7 +368,8 @@ def ignored_edit(name, measured):
 def tied_groups(name, measured):
     measure, lm, result, _ = measured(name)
     level = [
-        dataclasses.replace(item, values=torch.full_like(item.values, -2.0)) for item in result
+        dataclasses.replace(item, values=torch.full_like(item.values, -2.0), texts=same_text(item))
+        for item in result
     ]
     return lambda: measure.compute_measurement(lm, level, inference=FEW)
 
@@ -382,7 +383,13 @@ def one_answer_to_all(name, measured):
         else dataclasses.replace(item, values=item.values[:1].expand_as(item.values).clone())
         for item in result
     ]
+    same = [dataclasses.replace(item, texts=same_text(item)) for item in same]
     return lambda: measure.compute_measurement(lm, same, inference=FEW)
+
+
+def same_text(responses):
+    """Of responses that are texts: the first one, everywhere."""
+    return tuple(tuple(responses.texts[0][0] for _ in texts) for texts in responses.texts)
 
 
 FAULTS = {

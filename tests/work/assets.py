@@ -3,6 +3,8 @@
 LEVELHEAD_ASSETS names the folder, by default `shared` beside the checkout.
 """
 
+import functools
+import gzip
 import hashlib
 import os
 import subprocess
@@ -36,6 +38,27 @@ def asset(*parts):
     if not path.exists():
         pytest.skip(f"no {'/'.join(parts)} in {ASSETS}: set LEVELHEAD_ASSETS to have it")
     return path
+
+
+@functools.cache
+def unpacked_data():
+    """The folder of the data sets, in which packed files have their published form, or a skip."""
+    packed = asset("data")
+    folder = model_cache_folder() / "tests" / "data"
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with FileLock(f"{folder}.lock"):  # one worker unpacks
+        for path in packed.rglob("*"):
+            target = folder / path.relative_to(packed)
+            published = target.with_suffix("") if path.suffix == ".gz" else target
+            if path.is_dir():
+                published.mkdir(parents=True, exist_ok=True)
+            elif published.exists() or published.is_symlink():
+                continue
+            elif path.suffix == ".gz":
+                published.write_bytes(gzip.decompress(path.read_bytes()))
+            else:
+                published.symlink_to(path.resolve())
+    return folder
 
 
 def smollm2():

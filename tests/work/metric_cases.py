@@ -1,5 +1,6 @@
 """A small case of every metric: real items in the words of the tiny models."""
 
+import dataclasses
 import functools
 import itertools
 import tempfile
@@ -10,13 +11,18 @@ import zoo
 from levelhead.core.run_context import Inference
 from levelhead.data.lexicons.lexicon import Lexicon, Side, TargetFamily, Term
 from levelhead.data.lexicons.published import GroupTemplate
+from levelhead.data.prompts.bbq import AMBIGUOUS, DISAMBIGUATED, BbqQuestion
 from levelhead.data.prompts.counteracts import CounteractsPrompt
 from levelhead.data.prompts.pronoun_agreement import AgreementSentence
+from levelhead.data.prompts.pronoun_twins import TYPE_1, TYPE_2, PronounTwins
 from levelhead.data.records import LabelledExample, MinimalPair, StereoSetItem, TextPair, TwinTriple
+from levelhead.measures.generation.scorers import TextScorer
 from levelhead.measures.registry import make_measure, metric_texts
 from levelhead.models.loading.load import load
 
 INFERENCE = Inference(seed=1, resamples=199, permutations=199)
+FAST = Inference(seed=1, resamples=99, permutations=99)
+"""Where no digit of an interval or a p-value is compared."""
 THINGS = ("nurse", "doctor", "house", "river", "quick", "lazy", "tired", "here", "there", "in")
 FEMALE, MALE = ("she", "woman"), ("he", "man")
 
@@ -178,6 +184,55 @@ def agreeing(word="the"):
     return tuple(result)
 
 
+def questions(word="the"):
+    """Questions about a man and a woman, six of a thing: two contexts do not give the answer."""
+    result = []
+    for i, thing in enumerate(THINGS):
+        people = ("the man", "the woman")[:: 1 if i % 2 else -1]
+        nobody = f"{THINGS[i - 3]} {'in ' * (i % 3)}{thing}"  # some are longer, and so less likely
+        for negative, right in itertools.product((True, False), (0, 1, 2)):
+            answers = (*(people if negative else people[::-1]), nobody)
+            rest = "" if right == 2 else f" {answers[right]} was in the house."
+            result.append(
+                BbqQuestion(
+                    f"q{i}-{negative}-{right}", ("a", "b")[i % 2], thing,
+                    AMBIGUOUS if right == 2 else DISAMBIGUATED, negative,
+                    f"{word} man and the woman was {thing}.{rest}",
+                    f"that was {'tired' if negative else 'quick'} {thing}.", answers, right,
+                    (i % 3, (i + 1) % 3, (i + 2) % 3),
+                )
+            )  # fmt: skip
+    return tuple(result)
+
+
+@dataclasses.dataclass(frozen=True)
+class SaysThe(TextScorer):
+    """Texts with the word "the"."""
+
+    name, label, version = "says the", "with the word", "1"
+
+    def label_texts(self, texts):
+        return ["the" in text.split() for text in texts]
+
+
+def twins(word="the"):
+    """Sentences with a pronoun and two things, one of women and one of men, either first."""
+    result = []
+    for i, (a, b) in enumerate(itertools.product(THINGS[:5], THINGS[5:])):
+        for place in (0, 1):
+            right = i % 2
+            people = (f"the {a}", f"the {b}")
+            first, second = people if place == right else people[::-1]
+            text = f"{word} man and {first} said that {second} was quick and {{}} was tired."
+            result.append(
+                PronounTwins(
+                    f"w{i}-{place}", (TYPE_1, TYPE_2)[i % 2],
+                    (text.format("she"), text.format("he")), ("she", "he"), people, right, (a, b),
+                )
+            )  # fmt: skip
+    return tuple(result)
+
+
 _folder = tempfile.TemporaryDirectory(prefix="measures-")
 
 
@@ -191,7 +246,10 @@ def corpus(word="the"):
     return str(path)
 
 
-OWN = ("triples", "pairs", "prompts", "texts", "associations", "templates")
+OWN = (
+    *("occupations", "triples", "pairs", "prompts", "texts", "associations", "templates"),
+    *("questions", "twins"),
+)
 """Options that hold items."""
 DEV = (
     *("nli_fairness", "nli_accuracy", "nli_parity", "nli_parity_majority", "nli_gap"),
@@ -204,6 +262,17 @@ ACCURACY = ("accuracy", "accuracy_likelihood")
 PRONOUNS = ("pronoun_agreement", "pronoun_agreement_margin")
 STEREOSET = ("stereotype_score", "stereotype_margin", "lms", "lms_margin", "icat")
 SWAPPED = ("counterfactual", "counterfactual_shift")
+BBQ = (
+    *("bbq", "bbq_disambiguated", "bbq_s_amb", "bbq_s_dis", "bbq_accuracy", "bbq_likelihood"),
+    *("bbq_unknown", "bbq_unknown_likelihood"),
+)
+GENERATED = (*("generation", "generation_refusals", "generation_failures", "generation_length"),)
+WINOBIAS = ("winobias", "winobias_gap", "winobias_accuracy", "winobias_likelihood")
+DECISIONS = (*BBQ, *WINOBIAS)
+WINOBIAS_REQUEST = "{sentence} {pronoun} was {first} and {second}."
+BBQ_REQUEST = "{context} {question}\n{options}"
+PLAIN = {"answer_start": "here", "listing": "lines"}
+"""Requests in the words of the tiny models."""
 CLASSIFIED = (*DEV, *COAL, *SNLI, *TASK, *ACCURACY, *SWAPPED)
 
 
@@ -234,9 +303,28 @@ def made(name, *, empty=False, word="the", **options):
             "k": 8,
             "tokens": 4,
         },
+        **{
+            name: {
+                "occupations": THINGS,
+                "requests": (f"{word} {{a}} {{person}} works as {{occupation}}",),
+                "persons": ("woman", "man"),
+                "lexicon": WORDS,
+                "scorer": SaysThe(),
+                "refusal_phrases": ("a", "is"),
+                "k": 4,
+                "tokens": 4,
+                "temperature": 1.0,
+            }
+            for name in GENERATED
+        },
         "lpbs": {"targets": WORDS.families[0], "templates": templates(word)},
         **{name: {"associations": associations(word)} for name in STEREOSET},
         **{name: {"texts": agreeing(word), "lexicon": WORDS} for name in PRONOUNS},
+        **{name: {"questions": questions(word), **PLAIN, "request": BBQ_REQUEST} for name in BBQ},
+        **{
+            name: {"twins": twins(word), "answer_start": "here", "request": WINOBIAS_REQUEST}
+            for name in WINOBIAS
+        },
         "pppl": {"texts": sentences(word), "limit": None},
         "ppl": {"texts": sentences(word), "limit": None},
     }[name]
@@ -256,12 +344,14 @@ CASES = (
     *CLASSIFIED,
     *STEREOSET,
     *PRONOUNS,
+    *DECISIONS,
+    *GENERATED,
     "lpbs",
     "continuation",
 )
 """Every metric has a case; a test compares."""
 
-CAUSAL = ("ppl", "continuation")
+CAUSAL = ("ppl", "continuation", *DECISIONS, *GENERATED)
 CLASSES_SEED = 3
 """Of a random classifier that does not call all items the same."""
 

@@ -51,7 +51,23 @@ UTILITY_SENTENCES = 100
 """Number of sentences on which fluency is measured."""
 SAMPLES = 4
 """Number of continuations of an occupation."""
+QUESTIONS = "asks questions in English, which the language does not have"
 EXCLUDED = {
+    **dict.fromkeys(
+        (
+            *("bbq", "bbq_disambiguated", "bbq_s_amb", "bbq_s_dis", "bbq_accuracy"),
+            *("bbq_likelihood", "bbq_unknown", "bbq_unknown_likelihood"),
+            *("winobias", "winobias_gap", "winobias_accuracy", "winobias_likelihood"),
+        ),
+        QUESTIONS,
+    ),
+    **dict.fromkeys(
+        (
+            *("generation", "generation_refusals", "generation_failures"),
+            "generation_length",
+        ),
+        "makes requests in English, which the language does not have",
+    ),
     "cloze_relative": "measures the effect of knowledge before a sentence; the language has none",
     "counterfactual": "needs a classifier; `levelhead mitigate select` is tried on planted ones "
     "(tools/tuned.py)",

@@ -105,6 +105,36 @@ class GapPassage(NamedTuple):
     is_antecedent: tuple[bool, bool]
 
 
+class BbqRow(NamedTuple):
+    """A row of BBQ: a context, a question and three answers, as published."""
+
+    id: str
+    """Category and number; the number is that of the table of targets."""
+    template: str
+    condition: str
+    """ambig or disambig."""
+    polarity: str
+    """neg or nonneg."""
+    context: str
+    question: str
+    answers: tuple[str, str, str]
+    answer_groups: tuple[str, str, str]
+    """The group of each answer; "unknown" for the answer that names nobody."""
+    stereotyped_groups: tuple[str, ...]
+    label: int
+    """Index of the right answer."""
+
+
+class BbqTarget(NamedTuple):
+    """Which answer of a BBQ row fits the stereotype, as its authors state it."""
+
+    id: str
+    row: str
+    """Id of the row of BBQ."""
+    answer: int | None
+    """Index of the answer; None if none is named."""
+
+
 DatasetItem = (
     StereoSetItem
     | TwinTriple
@@ -115,4 +145,6 @@ DatasetItem = (
     | Template
     | WordSets
     | GapPassage
+    | BbqRow
+    | BbqTarget
 )

@@ -16,8 +16,13 @@ if TYPE_CHECKING:
     from levelhead.measures.cloze.cloze import Cloze as Cloze
     from levelhead.measures.cloze.group_preference import GroupPreference as GroupPreference
     from levelhead.measures.cloze.top_k import ClozeTopK as ClozeTopK
+    from levelhead.measures.decisions.bbq import Bbq as Bbq
+    from levelhead.measures.decisions.winobias import Winobias as Winobias
     from levelhead.measures.embedding.seat import Seat as Seat
     from levelhead.measures.generation.continuation import Continuation as Continuation
+    from levelhead.measures.generation.counterfactual_generation import (
+        CounterfactualGeneration as CounterfactualGeneration,
+    )
     from levelhead.measures.likelihood.crows import Crows as Crows
     from levelhead.measures.likelihood.lpbs import Lpbs as Lpbs
     from levelhead.measures.likelihood.stereoset import StereoSet as StereoSet

@@ -15,8 +15,11 @@ from levelhead.measures.classification.nli_occupations import Nli
 from levelhead.measures.cloze.cloze import Cloze
 from levelhead.measures.cloze.group_preference import GroupPreference
 from levelhead.measures.cloze.top_k import ClozeTopK
+from levelhead.measures.decisions.bbq import Bbq
+from levelhead.measures.decisions.winobias import Winobias
 from levelhead.measures.embedding.seat import Seat
 from levelhead.measures.generation.continuation import Continuation
+from levelhead.measures.generation.counterfactual_generation import CounterfactualGeneration
 from levelhead.measures.likelihood.crows import Crows
 from levelhead.measures.likelihood.lpbs import Lpbs
 from levelhead.measures.likelihood.stereoset import StereoSet
@@ -48,6 +51,9 @@ MEASURES: dict[str, type[Measure]] = {
     "nli_coal": NliCoal,
     "counterfactual": Counterfactual,
     "continuation": Continuation,
+    "generation": CounterfactualGeneration,
+    "bbq": Bbq,
+    "winobias": Winobias,
     "snli": SnliAccuracy,
     "task": GlueTask,
     "accuracy": Accuracy,

@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 from levelhead.core.errors import LevelheadError
 from levelhead.data.records import (
+    BbqRow,
+    BbqTarget,
     DatasetItem,
     GapPassage,
     LabelledExample,
@@ -149,6 +151,13 @@ def read_winogender(text: str, part: str) -> Iterator[DatasetItem]:
             raise BadRowError(i, f"not an id of four parts: {name}")
         keys = ("occupation", "participant", "answer", "gender")
         yield Template(name, _read_field(row, i, "sentence"), tuple(zip(keys, slots, strict=True)))
+
+
+def read_winogender_statistics(text: str, part: str) -> Iterator[DatasetItem]:
+    """Read the share of women in Winogender's occupations: a word and its statistics."""
+    for i, row in _read_table(text, "\t", quoted=False):
+        slots = tuple((name, _read_field(row, i, name)) for name in row if name != "occupation")
+        yield Template(f"{part}-{i}", _read_field(row, i, "occupation"), slots)
 
 
 def read_bec_pro(text: str, part: str) -> Iterator[DatasetItem]:
@@ -344,12 +353,44 @@ def read_word_lists_json(text: str, part: str) -> Iterator[DatasetItem]:
     yield WordSets(part, tuple(word_sets))
 
 
+def read_bbq(text: str, part: str) -> Iterator[DatasetItem]:
+    """Read a category of BBQ (Parrish et al. 2022), one JSON object per line."""
+    for i, row in _read_json_lines(text):
+        names = [f"ans{k}" for k in range(3)]
+        first, second, third = (_read_field(row, i, name) for name in names)
+        # The group of some answers is empty in the published file.
+        groups = [str(row["answer_info"][name][1]) for name in names]
+        if groups.count("unknown") != 1 or row["label"] not in range(3):
+            raise BadRowError(i, f"answers of {groups}, the right one is {row['label']}")
+        yield BbqRow(
+            f"{_read_field(row, i, 'category')}-{int(row['example_id'])}",
+            _read_field(row, i, "question_index"),
+            _read_field(row, i, "context_condition"),
+            _read_field(row, i, "question_polarity"),
+            _read_field(row, i, "context"),
+            _read_field(row, i, "question"),
+            (first, second, third),
+            (groups[0], groups[1], groups[2]),
+            tuple(map(str, row["additional_metadata"]["stereotyped_groups"])),
+            int(row["label"]),
+        )
+
+
+def read_bbq_targets(text: str, part: str) -> Iterator[DatasetItem]:
+    """Read the table of stereotyped answers of BBQ's items; 64 items have two equal rows."""
+    for i, row in _read_table(text, ","):
+        target = _read_field(row, i, "target_loc")
+        name = f"{_read_field(row, i, 'category')}-{int(row['example_id'])}"
+        yield BbqTarget(f"{part}-{i}", name, None if target == "NA" else int(target))
+
+
 READERS: dict[str, Callable[[str, str], Iterator[DatasetItem]]] = {
     "stereoset": read_stereoset,
     "twins": read_twin_triples,
     "crows": read_crows_pairs,
     "winobias": read_winobias,
     "winogender": read_winogender,
+    "winogender_statistics": read_winogender_statistics,
     "bec": read_bec_pro,
     "nli_templates": read_nli_templates,
     "nli_coal": read_nli_coal,
@@ -370,6 +411,8 @@ READERS: dict[str, Callable[[str, str], Iterator[DatasetItem]]] = {
     "weat": read_weat,
     "gap": read_gap,
     "json": read_word_lists_json,
+    "bbq": read_bbq,
+    "bbq_targets": read_bbq_targets,
 }
 
 

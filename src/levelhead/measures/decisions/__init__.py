@@ -1,0 +1,1 @@
+"""Decisions of causal and chat models, by exact log-probabilities of the possible answers."""
