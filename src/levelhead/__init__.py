@@ -38,8 +38,6 @@ if TYPE_CHECKING:
     from levelhead.models.edits.merge import NotMergeableError as NotMergeableError
     from levelhead.models.generation.config import GenerationConfig as GenerationConfig
     from levelhead.models.inputs.chat import ChatFormat as ChatFormat
-    from levelhead.models.inputs.tokenizer import TextTooLongError as TextTooLongError
-    from levelhead.models.inputs.tokenizer import UnknownWordError as UnknownWordError
     from levelhead.models.lm import LM as LM
     from levelhead.models.loading.checkpoints import MissingHeadError as MissingHeadError
     from levelhead.models.loading.load import load as load

@@ -67,7 +67,7 @@ class ScorerCalibration:
 
     @property
     def rates(self) -> ErrorRates:
-        """The error rates; raises an error if the scorer hardly tells the classes apart."""
+        """The error rates; raises an error if the scorer is near guessing."""
         rates = ErrorRates(
             self.true_positives / (self.true_positives + self.false_negatives),
             self.true_negatives / (self.true_negatives + self.false_positives),
