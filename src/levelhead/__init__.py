@@ -36,6 +36,8 @@ if TYPE_CHECKING:
     from levelhead.models.edits.files import load_edits as load_edits
     from levelhead.models.edits.files import save_edits as save_edits
     from levelhead.models.edits.merge import NotMergeableError as NotMergeableError
+    from levelhead.models.generation.config import GenerationConfig as GenerationConfig
+    from levelhead.models.inputs.chat import ChatFormat as ChatFormat
     from levelhead.models.inputs.tokenizer import TextTooLongError as TextTooLongError
     from levelhead.models.inputs.tokenizer import UnknownWordError as UnknownWordError
     from levelhead.models.lm import LM as LM

@@ -8,13 +8,15 @@ from pathlib import Path
 
 import pytest
 import yaml
-from assets import asset
+from assets import asset, smollm2
 from classifiers import cola_classifier
 from command import script
 from markdown_it import MarkdownIt
 from shell import bash, commands
 
 import levelhead
+from levelhead.models.loading.gguf import convert_gguf
+from levelhead.models.loading.load import model_cache_folder
 from levelhead.models.training.finetune import FinetuneConfig
 
 ROOT = Path(__file__).parents[2]
@@ -25,6 +27,8 @@ RECIPES = ROOT / "docs" / "development" / "extend.md"
 """Its blocks are files and changed files: `test_extend.py` writes them and tests the result."""
 STANDS_FOR = {  # in documents; no download in tests, another real model instead
     "bert-base-uncased": lambda: asset("models", "minibert-en"),
+    # The same model from its 4-bit file.
+    "HuggingFaceTB/SmolLM2-135M-Instruct": lambda: convert_gguf(smollm2(), model_cache_folder()),
     "my-classifier": lambda: cola_classifier(320, tuning=FinetuneConfig(threads=1)),
 }
 SHOWN = {
@@ -95,6 +99,7 @@ def test_every_code_block_runs(language, code, less, tmp_path, monkeypatch, requ
     for name, outcome in STANDS_FOR.items():
         if name in code:
             # A folder of that name in the working directory is what load() finds first.
+            (tmp_path / name).parent.mkdir(exist_ok=True)
             (tmp_path / name).symlink_to(outcome())
     if "levelhead audit" in code:  # without its data an audit is inconclusive, and says so: exit 2
         monkeypatch.setenv("LEVELHEAD_DATA", str(asset("data")))

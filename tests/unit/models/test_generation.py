@@ -216,14 +216,18 @@ def test_a_chat_model_answers_and_ends_its_turn():
 
 
 @pytest.mark.full
-def test_real_weights_give_the_tokens_of_the_literal_loop():
+@pytest.mark.parametrize("name", ["stories15m", "smollm2"])
+def test_real_weights_give_the_tokens_of_the_literal_loop(name):
     # More than 5 s: the literal loop runs every token of every text again at every step.
-    for lm in (load(asset("models", "stories15m")), load(smollm2())):
-        edited = lm.edited(
-            HeadScale([Site("head_out", 0, 1), Site("head_out", 2, 3)], 0),
-            Projection(Site("mlp_out", 1), direction(lm)),
-        )
-        prompts = ["The nurse said that", "The old doctor went home because", "She"]
-        for config in (GenerationConfig(24, 0), GenerationConfig(24, 1.0, 0.9)):
-            result = ids_of(edited, config, prompts)
-            assert result == generate_slowly(edited, prompts, range(3), config)
+    # float64: in float32 a token of a large vocabulary depends on rounding once in some hundred.
+    folder = smollm2() if name == "smollm2" else asset("models", name)
+    lm = load(folder, dtype="float64")
+    edited = lm.edited(
+        HeadScale([Site("head_out", 0, 1), Site("head_out", 2, 3)], 0),
+        Projection(Site("mlp_out", 1), direction(lm)),
+    )
+    prompts = ["The nurse said that", "The old doctor went home because", "She"]
+    for config in (GenerationConfig(24, 0), GenerationConfig(24)):
+        result = ids_of(edited, config, prompts)
+        assert result == generate_slowly(edited, prompts, range(3), config)
+        assert result == ids_of(edited.merged(), config, prompts)

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import functools
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, final
 
 import transformers
 
@@ -22,6 +23,8 @@ from levelhead.models.loading.quiet import quiet
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    import torch
+
     from levelhead.models.architectures.model_layout import ModelLayout
     from levelhead.models.edits.base import Edit
 
@@ -31,15 +34,28 @@ def acts_on_first_token(edit: Edit) -> bool:
     return edit.settings.get("tokens") == "first"
 
 
+@final
+@dataclass
+class DecodingStep:
+    """The latest forward pass of a generation."""
+
+    logits: torch.Tensor | None = None
+    """`[rows, vocabulary]` scores of the next token, in the precision of the model."""
+
+
 @contextmanager
-def edited_decoding(layout: ModelLayout, edits: tuple[Edit, ...]) -> Iterator[None]:
+def edited_decoding(layout: ModelLayout, edits: tuple[Edit, ...]) -> Iterator[DecodingStep]:
     """Lock a model for one generation, and apply edits in each of its forward passes.
 
     Args:
         layout: Model.
         edits: Edits. Those of the first token act in the pass of the prompt: its keys and values
             are cached.
+
+    Yields:
+        The latest forward pass.
     """
+    step = DecodingStep()
     forward = layout.model.forward
     later_edits = tuple(edit for edit in edits if not acts_on_first_token(edit))
     calls = 0
@@ -53,8 +69,9 @@ def edited_decoding(layout: ModelLayout, edits: tuple[Edit, ...]) -> Iterator[No
         calls += 1
         with hooks_of_locked_model(forward_pass):
             output = forward(*args, **kwargs)
+        step.logits = output.logits[:, -1]
         # The maximum of scores with a NaN is some token: it would look like an answer.
-        if not output.logits[:, -1].isfinite().all():
+        if not step.logits.isfinite().all():
             raise LevelheadError(
                 "the model returned NaN or infinity",
                 hint="load it with dtype='float32'; if this persists, the weights are damaged",
@@ -68,7 +85,7 @@ def edited_decoding(layout: ModelLayout, edits: tuple[Edit, ...]) -> Iterator[No
         _default_generation_config(layout.model),
         patched_forward(layout.model, edited_forward),
     ):
-        yield
+        yield step
 
 
 @contextmanager

@@ -196,7 +196,7 @@ def _generate_batch(
     lm, config, end_ids = settings
     width = max(len(row.ids) for row in rows)
     stop = _StopAtTexts(lm.tokens, rows, config.stop)
-    with torch.no_grad(), edited_decoding(lm.layout, lm.edits):
+    with torch.no_grad(), edited_decoding(lm.layout, lm.edits) as step:
         model: Any = lm.layout.model  # transformers' types do not show `generate`
         sequences = model.generate(
             **_pad_left(lm, rows, width),
@@ -209,7 +209,7 @@ def _generate_batch(
                 pad_token_id=lm.tokens.pad,
             ),
             logits_processor=transformers.LogitsProcessorList(
-                [TokenSampler(config, uniforms)] if config.temperature else []
+                [TokenSampler(config, uniforms, step)] if config.temperature else []
             ),
             stopping_criteria=transformers.StoppingCriteriaList([stop] if config.stop else []),
         )

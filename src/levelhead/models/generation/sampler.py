@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from levelhead.models.generation.config import GenerationConfig
+    from levelhead.models.generation.edited_decoding import DecodingStep
 
 
 def draw_uniforms(seed: int, prompt: str, sample_number: int, n_steps: int) -> list[float]:
@@ -58,21 +59,28 @@ class TokenSampler(transformers.LogitsProcessor):
     batch.
     """
 
-    def __init__(self, config: GenerationConfig, uniforms: Sequence[Sequence[float]]) -> None:
+    def __init__(
+        self,
+        config: GenerationConfig,
+        uniforms: Sequence[Sequence[float]],
+        decoding_step: DecodingStep,
+    ) -> None:
         self.config = config
         self.uniforms = uniforms
         """For every row, a number between 0 and 1 for each step."""
-        self.step = 0
+        self.decoding_step = decoding_step
+        self.n_steps = 0
 
     def __call__(self, input_ids: torch.LongTensor, scores: torch.FloatTensor) -> torch.FloatTensor:
         """Return scores of which only that of the sampled token is finite."""
-        # On the CPU, row by row: float64 is missing on some devices, and the same arithmetic for
-        # every batch size gives the same token.
+        # Not `scores`: transformers rounds them to float32. On the CPU, row by row: float64 is
+        # missing on some devices, and the arithmetic is the same for every batch size.
+        logits = cast("torch.Tensor", self.decoding_step.logits).cpu()
         tokens = [
-            select_token(row, self.config, uniforms[self.step])
-            for row, uniforms in zip(scores.cpu(), self.uniforms, strict=True)
+            select_token(row, self.config, uniforms[self.n_steps])
+            for row, uniforms in zip(logits, self.uniforms, strict=True)
         ]
-        self.step += 1
+        self.n_steps += 1
         chosen = torch.tensor(tokens, device=scores.device)[:, None]
         only_chosen = torch.full_like(scores, -torch.inf).scatter(1, chosen, 0.0)
         return cast("torch.FloatTensor", only_chosen)
