@@ -171,7 +171,7 @@ def test_servers_that_cannot_be_asked_are_told():
         ("http://127.0.0.1:9", "cannot be reached"),
     ):
         with pytest.raises(LevelheadError, match=why):
-            HttpModel(url, timeout=5).fill([TEXT], ["man"])
+            HttpModel(url, timeout=5, max_retries=0).fill([TEXT], ["man"])
     with pytest.raises(LevelheadError, match="sent unencrypted"):
         HttpModel("http://example.org", key="secret")
     assert "secret" not in repr(HttpModel("https://example.org", key="secret"))

@@ -14,12 +14,17 @@ from levelhead.core.frozen import FrozenDict
 from levelhead.core.run_context import RunContext
 from levelhead.engine.scheduler import TasksFailedError
 from levelhead.measures.items import MeasureItem, QuerySet
+from levelhead.measures.query_kinds import check_answerable
 from levelhead.measures.responses import read_responses
 from levelhead.models.generation.config import FINISH_REASONS, GenerationConfig
 from levelhead.models.inputs.chat import ChatFormat
 from levelhead.models.loading.http_model import HttpModel
+from levelhead.models.loading.open_model import open_model
 from levelhead.models.serving import client as client_module
 from levelhead.models.serving.budget import BudgetSpentError, TokenBudget
+from levelhead.models.serving.served_model import UnsupportedOverHttpError
+from levelhead.study.audit.audit import AuditSources, NoBiasMeasureError, plan_core
+from levelhead.study.steps.config import ModelSource
 
 CHAT = ChatFormat("chat", system="Be short.", examples=(("Who works?", "The nurse."),))
 CONFIG = GenerationConfig(max_tokens=8, stop=("\n",))
@@ -166,6 +171,27 @@ def test_what_only_generates_says_what_can_be_measured():
         with pytest.raises(NotMeasurableError, match="continues no answer that is begun"):
             remote.generation_prompts(["Who?"], CHAT, "Answer:")
         assert remote.identity.name == "small"
+
+
+def test_an_audit_of_what_only_generates_says_what_is_missing():
+    with faulty_server(lambda number, body: reply(generated())) as (url, _):
+        model = open_model(f"{url}#small")
+        assert (model.model, model.url) == ("small", url)
+        with pytest.raises(NoBiasMeasureError, match=r"cloze: .* has no /tokenize") as error:
+            plan_core(model, AuditSources(ModelSource(path=url)), budget=None)
+        assert "cannot report the log-probability" in str(error.value)
+    with pytest.raises(LevelheadError, match="--edit has no effect"):
+        open_model("http://127.0.0.1:9", edit="folder")
+
+
+def test_queries_that_need_weights_are_refused_before_any_request():
+    def query_set(kind, query):
+        return QuerySet(kind, FrozenDict({}), ("i",), (MeasureItem("i", (query,), ("i",)),))
+
+    remote = HttpModel("http://127.0.0.1:9")
+    for kind, query in (("embed", ("a",)), ("put", ("a [MASK]", "b")), ("score", ("a", [(0, 1)]))):
+        with pytest.raises(UnsupportedOverHttpError):
+            check_answerable(remote, [query_set(kind, query)])
 
 
 def test_another_model_in_the_middle_of_a_run_is_an_error():
