@@ -12,6 +12,7 @@ from levelhead.data.lexicons.lexicon import Lexicon, Side, TargetFamily, Term
 from levelhead.data.lexicons.published import GroupTemplate
 from levelhead.data.prompts.bbq import AMBIGUOUS, DISAMBIGUATED, BbqQuestion
 from levelhead.data.prompts.counteracts import CounteractsPrompt
+from levelhead.data.prompts.decisions import ApplicantName, Scenario
 from levelhead.data.prompts.pronoun_agreement import AgreementSentence
 from levelhead.data.prompts.pronoun_twins import TYPE_1, TYPE_2, PronounTwins
 from levelhead.data.records import LabelledExample, MinimalPair, StereoSetItem, TextPair, TwinTriple
@@ -221,6 +222,26 @@ def twins(word="the"):
     return tuple(result)
 
 
+def scenarios(word="the"):
+    """Decisions about a thing, with a fact for it and one against."""
+    return tuple(
+        Scenario(
+            thing, f"{word} {thing} and the doctor was in the house.", f"the {thing}",
+            f"the {thing} works here.", f"the {thing} is here.",
+            f"the {thing} was quick.", f"the {thing} was lazy.",
+        )
+        for thing in THINGS
+    )  # fmt: skip
+
+
+def names(word="the"):
+    """Names of things, half of a group."""
+    return tuple(
+        ApplicantName(f"{word} {('woman', 'man')[i % 2]} {thing}", ("x", "y")[i % 2], "women")
+        for i, thing in enumerate(THINGS)
+    )
+
+
 _folder = tempfile.TemporaryDirectory(prefix="measures-")
 
 
@@ -234,7 +255,18 @@ def corpus(word="the"):
     return str(path)
 
 
-OWN = ("triples", "pairs", "prompts", "texts", "associations", "templates", "questions", "twins")
+OWN = (
+    "triples",
+    "pairs",
+    "prompts",
+    "texts",
+    "associations",
+    "templates",
+    "questions",
+    "twins",
+    "scenarios",
+    "names",
+)
 """Options that hold items."""
 DEV = (
     *("nli_fairness", "nli_accuracy", "nli_parity", "nli_parity_majority", "nli_gap"),
@@ -252,7 +284,17 @@ BBQ = (
     *("bbq_unknown", "bbq_unknown_likelihood"),
 )
 WINOBIAS = ("winobias", "winobias_gap", "winobias_accuracy", "winobias_likelihood")
-DECISIONS = (*BBQ, *WINOBIAS)
+CALLBACK = ("callback", "callback_impact_ratio")
+DECISIONS = (*BBQ, *WINOBIAS, "decision", *CALLBACK)
+CALLBACK_OPTIONS = {
+    "answer_start": "here",
+    "groups": ("x", "y"),
+    "jobs": ("woman", "man"),
+    "answers": ("here", "there"),
+    "decisions": ("quick", "lazy"),
+    "request": "{name} works as a {job} . {fact} {decision} {first} and {second} .",
+    "facts": ("{name} was quick .", "{name} was lazy ."),
+}
 WINOBIAS_REQUEST = "{sentence} {pronoun} was {first} and {second}."
 BBQ_REQUEST = "{context} {question}\n{options}"
 PLAIN = {"answer_start": "here", "listing": "lines"}
@@ -295,6 +337,14 @@ def made(name, *, empty=False, word="the", **options):
             name: {"twins": twins(word), "answer_start": "here", "request": WINOBIAS_REQUEST}
             for name in WINOBIAS
         },
+        "decision": {
+            "scenarios": scenarios(word),
+            "lexicon": WORDS,
+            "answer_start": "here",
+            "answers": ("here", "there"),
+            "request": "{scenario} {question} {first} and {second} .",
+        },
+        **{name: {"names": names(word), **CALLBACK_OPTIONS} for name in CALLBACK},
         "pppl": {"texts": sentences(word), "limit": None},
         "ppl": {"texts": sentences(word), "limit": None},
     }[name]

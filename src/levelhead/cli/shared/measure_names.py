@@ -5,14 +5,34 @@ from __future__ import annotations
 from levelhead.core.errors import UnknownNameError
 
 MEASURE_NAMES = (
-    *("accuracy", "bbq", "cloze", "cloze_top", "continuation", "contrast", "counterfactual"),
-    *("crows", "distance", "group_preference", "lpbs", "nli", "nli_coal", "ppl", "pppl"),
+    *(
+        "accuracy",
+        "bbq",
+        "callback",
+        "cloze",
+        "cloze_top",
+        "continuation",
+        "contrast",
+        "counterfactual",
+    ),
+    *(
+        "crows",
+        "decision",
+        "distance",
+        "group_preference",
+        "lpbs",
+        "nli",
+        "nli_coal",
+        "ppl",
+        "pppl",
+    ),
     *("pronoun_agreement", "seat", "snli", "stereoset", "strength", "task", "winobias"),
 )
 """The keys of `measures.registry.MEASURES`; a test compares them."""
 METRIC_NAMES = (
     *("bbq_accuracy", "bbq_disambiguated", "bbq_likelihood", "bbq_s_amb", "bbq_s_dis"),
     *("bbq_unknown", "bbq_unknown_likelihood"),
+    *("callback_impact_ratio",),
     *("winobias_accuracy", "winobias_gap", "winobias_likelihood"),
     *("accuracy_likelihood", "cloze_probability", "cloze_relative", "counterfactual_shift"),
     *("crows_margin", "fraction_neutral", "icat", "lms", "lms_margin", "net_neutral"),
