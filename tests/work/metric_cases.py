@@ -10,6 +10,7 @@ import zoo
 from levelhead.core.run_context import Inference
 from levelhead.data.lexicons.lexicon import Lexicon, Side, TargetFamily, Term
 from levelhead.data.lexicons.published import GroupTemplate
+from levelhead.data.prompts.associations import AssociationTest
 from levelhead.data.prompts.bbq import AMBIGUOUS, DISAMBIGUATED, BbqQuestion
 from levelhead.data.prompts.counteracts import CounteractsPrompt
 from levelhead.data.prompts.decisions import ApplicantName, Scenario
@@ -242,6 +243,18 @@ def names(word="the"):
     )
 
 
+def association_tests(word="the"):
+    """Two tests of groups and things; `word` is in every word."""
+    return tuple(
+        AssociationTest(
+            f"x/{i}", ("woman", "she"), ("man", "he"),
+            tuple(f"{word} {thing}" for thing in THINGS[:5]),
+            tuple(f"{word} {thing}" for thing in THINGS[5:]),
+        )
+        for i in range(2)
+    )  # fmt: skip
+
+
 _folder = tempfile.TemporaryDirectory(prefix="measures-")
 
 
@@ -256,16 +269,8 @@ def corpus(word="the"):
 
 
 OWN = (
-    "triples",
-    "pairs",
-    "prompts",
-    "texts",
-    "associations",
-    "templates",
-    "questions",
-    "twins",
-    "scenarios",
-    "names",
+    *("triples", "pairs", "prompts", "texts", "associations", "templates", "questions", "twins"),
+    *("scenarios", "names", "tests"),
 )
 """Options that hold items."""
 DEV = (
@@ -285,7 +290,8 @@ BBQ = (
 )
 WINOBIAS = ("winobias", "winobias_gap", "winobias_accuracy", "winobias_likelihood")
 CALLBACK = ("callback", "callback_impact_ratio")
-DECISIONS = (*BBQ, *WINOBIAS, "decision", *CALLBACK)
+IMPLICIT = ("implicit_association", "implicit_association_d")
+DECISIONS = (*BBQ, *WINOBIAS, "decision", *CALLBACK, *IMPLICIT)
 CALLBACK_OPTIONS = {
     "answer_start": "here",
     "groups": ("x", "y"),
@@ -345,6 +351,15 @@ def made(name, *, empty=False, word="the", **options):
             "request": "{scenario} {question} {first} and {second} .",
         },
         **{name: {"names": names(word), **CALLBACK_OPTIONS} for name in CALLBACK},
+        **{
+            name: {
+                "tests": association_tests(word),
+                "answer_start": "",
+                "neutral": "in",
+                "request": "{first} and {second} said that {word}",
+            }
+            for name in IMPLICIT
+        },
         "pppl": {"texts": sentences(word), "limit": None},
         "ppl": {"texts": sentences(word), "limit": None},
     }[name]

@@ -18,6 +18,7 @@ from levelhead.measures.cloze.top_k import ClozeTopK
 from levelhead.measures.decisions.bbq import Bbq
 from levelhead.measures.decisions.callback import Callback
 from levelhead.measures.decisions.decision import Decision
+from levelhead.measures.decisions.implicit_association import ImplicitAssociation
 from levelhead.measures.decisions.winobias import Winobias
 from levelhead.measures.embedding.seat import Seat
 from levelhead.measures.generation.continuation import Continuation
@@ -56,6 +57,7 @@ MEASURES: dict[str, type[Measure]] = {
     "winobias": Winobias,
     "decision": Decision,
     "callback": Callback,
+    "implicit_association": ImplicitAssociation,
     "snli": SnliAccuracy,
     "task": GlueTask,
     "accuracy": Accuracy,

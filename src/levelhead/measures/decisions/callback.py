@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, ClassVar, final, get_args
 
+import numpy as np
 import torch
 
 from levelhead.core.errors import NotMeasurableError, require_option
@@ -42,7 +43,6 @@ from levelhead.measures.skills.checks import SAMPLED, SkillCheck, score_margins,
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    import numpy as np
     from numpy.typing import NDArray
 
     from levelhead.measures.items import QueryArgs
@@ -72,7 +72,7 @@ def _mean_difference_many(
     values: NDArray[np.float64], item_counts: ItemCounts
 ) -> NDArray[np.float64]:
     first, second = two_group_means(values, item_counts)
-    return first - second
+    return np.asarray(first - second)
 
 
 mean_difference = Reduction(_mean_difference, _mean_difference_many)
@@ -86,7 +86,7 @@ def _impact_ratio(values: torch.Tensor, resample: Resample) -> torch.Tensor:
 
 def _impact_ratio_many(values: NDArray[np.float64], item_counts: ItemCounts) -> NDArray[np.float64]:
     first, second = two_group_means(values, item_counts)
-    return first / second
+    return np.asarray(first / second)
 
 
 impact_ratio = Reduction(_impact_ratio, _impact_ratio_many)
