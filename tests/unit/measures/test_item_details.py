@@ -85,6 +85,13 @@ KINDS = {
         {},
         ("The nurse left.", (("log-probability", -12.5),)),
     ),
+    # Log-probabilities of the answers, then their numbers of tokens.
+    "choose": (
+        ("Who is late?", ("Ann", "Bea")),
+        [*log(0.125, 0.5), 1.0, 1.0],
+        {},
+        ("Who is late?", (("Bea", 0.5), ("Ann", 0.125))),
+    ),
     # Positions of the groups' first words, refusal, length, end, tokens and padding.
     "sample": (
         ("The nurse said that", 0),
