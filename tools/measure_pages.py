@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from levelhead.calibrate.suite import EXCLUDED
 from levelhead.core.calibration import MIN_NULLS_FOR_RATE, MeasureCalibration, load_calibration
+from levelhead.measures.decisions.choice_measure import ChoiceMeasure
 from levelhead.measures.registry import MEASURES
 
 if TYPE_CHECKING:
@@ -56,6 +57,8 @@ COMMON = {
 """Meaning of options whose class does not describe them."""
 SHARED = ("subsample_fraction", "metric")
 """Options of every measure: the catalogue describes them once."""
+DECISIONS = ("style", "system", "thinking", "answer_start", "per_token")
+"""Options of every measure of decisions: likewise."""
 
 
 def page_names(text: str) -> list[str]:
@@ -100,7 +103,7 @@ def options_table(name: str) -> str:
             texts.get(field.name) or COMMON.get(field.name, ""),
         )
         for field in fields(cls)
-        if field.name not in SHARED
+        if field.name not in (*SHARED, *(DECISIONS if issubclass(cls, ChoiceMeasure) else ()))
     ]
     return _table(("option", "default", "values", "meaning"), rows)
 

@@ -270,6 +270,10 @@ OF_OTHERS = (
     "continuation:k=5,tokens=6",
     "counterfactual",
     "counterfactual:metric=counterfactual_shift",
+    *("bbq", "bbq:metric=bbq_disambiguated", "bbq:metric=bbq_s_amb", "bbq:metric=bbq_s_dis"),
+    *("winobias", "winobias:metric=winobias_gap", "decision", "callback"),
+    *("callback:metric=callback_impact_ratio", "implicit_association"),
+    "implicit_association:metric=implicit_association_d",
 )
 """Those that minibert cannot answer: a causal model's, and a classifier's of the user's texts."""
 

@@ -11,8 +11,10 @@ import zoo
 from levelhead.core.run_context import Inference
 from levelhead.data.lexicons.lexicon import Lexicon, Side, TargetFamily, Term
 from levelhead.data.lexicons.published import GroupTemplate
+from levelhead.data.prompts.associations import AssociationTest
 from levelhead.data.prompts.bbq import AMBIGUOUS, DISAMBIGUATED, BbqQuestion
 from levelhead.data.prompts.counteracts import CounteractsPrompt
+from levelhead.data.prompts.decisions import ApplicantName, Scenario
 from levelhead.data.prompts.pronoun_agreement import AgreementSentence
 from levelhead.data.prompts.pronoun_twins import TYPE_1, TYPE_2, PronounTwins
 from levelhead.data.records import LabelledExample, MinimalPair, StereoSetItem, TextPair, TwinTriple
@@ -233,6 +235,38 @@ def twins(word="the"):
     return tuple(result)
 
 
+def scenarios(word="the"):
+    """Decisions about a thing, with a fact for it and one against."""
+    return tuple(
+        Scenario(
+            thing, f"{word} {thing} and the doctor was in the house.", f"the {thing}",
+            f"the {thing} works here.", f"the {thing} is here.",
+            f"the {thing} was quick.", f"the {thing} was lazy.",
+        )
+        for thing in THINGS
+    )  # fmt: skip
+
+
+def names(word="the"):
+    """Names of things, half of a group."""
+    return tuple(
+        ApplicantName(f"{word} {('woman', 'man')[i % 2]} {thing}", ("x", "y")[i % 2], "women")
+        for i, thing in enumerate(THINGS)
+    )
+
+
+def association_tests(word="the"):
+    """Two tests of groups and things; `word` is in every word."""
+    return tuple(
+        AssociationTest(
+            f"x/{i}", ("woman", "she"), ("man", "he"),
+            tuple(f"{word} {thing}" for thing in THINGS[:5]),
+            tuple(f"{word} {thing}" for thing in THINGS[5:]),
+        )
+        for i in range(2)
+    )  # fmt: skip
+
+
 _folder = tempfile.TemporaryDirectory(prefix="measures-")
 
 
@@ -247,8 +281,8 @@ def corpus(word="the"):
 
 
 OWN = (
-    *("occupations", "triples", "pairs", "prompts", "texts", "associations", "templates"),
-    *("questions", "twins"),
+    *("triples", "pairs", "prompts", "texts", "associations", "templates", "questions", "twins"),
+    *("scenarios", "names", "tests", "occupations"),
 )
 """Options that hold items."""
 DEV = (
@@ -268,7 +302,18 @@ BBQ = (
 )
 GENERATED = (*("generation", "generation_refusals", "generation_failures", "generation_length"),)
 WINOBIAS = ("winobias", "winobias_gap", "winobias_accuracy", "winobias_likelihood")
-DECISIONS = (*BBQ, *WINOBIAS)
+CALLBACK = ("callback", "callback_impact_ratio")
+IMPLICIT = ("implicit_association", "implicit_association_d")
+DECISIONS = (*BBQ, *WINOBIAS, "decision", *CALLBACK, *IMPLICIT)
+CALLBACK_OPTIONS = {
+    "answer_start": "here",
+    "groups": ("x", "y"),
+    "jobs": ("woman", "man"),
+    "answers": ("here", "there"),
+    "decisions": ("quick", "lazy"),
+    "request": "{name} works as a {job} . {fact} {decision} {first} and {second} .",
+    "facts": ("{name} was quick .", "{name} was lazy ."),
+}
 WINOBIAS_REQUEST = "{sentence} {pronoun} was {first} and {second}."
 BBQ_REQUEST = "{context} {question}\n{options}"
 PLAIN = {"answer_start": "here", "listing": "lines"}
@@ -324,6 +369,23 @@ def made(name, *, empty=False, word="the", **options):
         **{
             name: {"twins": twins(word), "answer_start": "here", "request": WINOBIAS_REQUEST}
             for name in WINOBIAS
+        },
+        "decision": {
+            "scenarios": scenarios(word),
+            "lexicon": WORDS,
+            "answer_start": "here",
+            "answers": ("here", "there"),
+            "request": "{scenario} {question} {first} and {second} .",
+        },
+        **{name: {"names": names(word), **CALLBACK_OPTIONS} for name in CALLBACK},
+        **{
+            name: {
+                "tests": association_tests(word),
+                "answer_start": "",
+                "neutral": "in",
+                "request": "{first} and {second} said that {word}",
+            }
+            for name in IMPLICIT
         },
         "pppl": {"texts": sentences(word), "limit": None},
         "ppl": {"texts": sentences(word), "limit": None},

@@ -57,6 +57,8 @@ EXCLUDED = {
         (
             *("bbq", "bbq_disambiguated", "bbq_s_amb", "bbq_s_dis", "bbq_accuracy"),
             *("bbq_likelihood", "bbq_unknown", "bbq_unknown_likelihood"),
+            *("implicit_association", "implicit_association_d"),
+            *("decision", "callback", "callback_impact_ratio"),
             *("winobias", "winobias_gap", "winobias_accuracy", "winobias_likelihood"),
         ),
         QUESTIONS,

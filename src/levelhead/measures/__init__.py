@@ -17,6 +17,11 @@ if TYPE_CHECKING:
     from levelhead.measures.cloze.group_preference import GroupPreference as GroupPreference
     from levelhead.measures.cloze.top_k import ClozeTopK as ClozeTopK
     from levelhead.measures.decisions.bbq import Bbq as Bbq
+    from levelhead.measures.decisions.callback import Callback as Callback
+    from levelhead.measures.decisions.decision import Decision as Decision
+    from levelhead.measures.decisions.implicit_association import (
+        ImplicitAssociation as ImplicitAssociation,
+    )
     from levelhead.measures.decisions.winobias import Winobias as Winobias
     from levelhead.measures.embedding.seat import Seat as Seat
     from levelhead.measures.generation.continuation import Continuation as Continuation

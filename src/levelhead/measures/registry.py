@@ -16,6 +16,9 @@ from levelhead.measures.cloze.cloze import Cloze
 from levelhead.measures.cloze.group_preference import GroupPreference
 from levelhead.measures.cloze.top_k import ClozeTopK
 from levelhead.measures.decisions.bbq import Bbq
+from levelhead.measures.decisions.callback import Callback
+from levelhead.measures.decisions.decision import Decision
+from levelhead.measures.decisions.implicit_association import ImplicitAssociation
 from levelhead.measures.decisions.winobias import Winobias
 from levelhead.measures.embedding.seat import Seat
 from levelhead.measures.generation.continuation import Continuation
@@ -54,6 +57,9 @@ MEASURES: dict[str, type[Measure]] = {
     "generation": CounterfactualGeneration,
     "bbq": Bbq,
     "winobias": Winobias,
+    "decision": Decision,
+    "callback": Callback,
+    "implicit_association": ImplicitAssociation,
     "snli": SnliAccuracy,
     "task": GlueTask,
     "accuracy": Accuracy,

@@ -92,8 +92,12 @@ def test_every_measure_of_utility_says_which_way_is_worse():
     }
     lower = ("snli", "lms", "task", "accuracy", "pronoun_agreement")
     smooth = ("snli_likelihood", "lms_margin", "task_likelihood", "accuracy_likelihood")
+    decisions = (
+        *("bbq_accuracy", "bbq_likelihood", "bbq_unknown", "bbq_unknown_likelihood"),
+        *("winobias_accuracy", "winobias_likelihood"),
+    )
     assert worse == dict.fromkeys(("ppl", "pppl"), "higher") | dict.fromkeys(
-        (*lower, *smooth, "pronoun_agreement_margin"), "lower"
+        (*lower, *smooth, "pronoun_agreement_margin", *decisions), "lower"
     )
 
 

@@ -5,31 +5,22 @@ from __future__ import annotations
 from levelhead.core.errors import UnknownNameError
 
 MEASURE_NAMES = (
-    *("accuracy", "bbq", "cloze", "cloze_top", "continuation", "contrast", "counterfactual"),
-    *(
-        "crows",
-        "distance",
-        "generation",
-        "group_preference",
-        "lpbs",
-        "nli",
-        "nli_coal",
-        "ppl",
-        "pppl",
-    ),
-    *("pronoun_agreement", "seat", "snli", "stereoset", "strength", "task", "winobias"),
+    *("accuracy", "bbq", "callback", "cloze", "cloze_top", "continuation", "contrast"),
+    *("counterfactual", "crows", "decision", "distance", "generation", "group_preference"),
+    *("implicit_association", "lpbs", "nli", "nli_coal", "ppl", "pppl", "pronoun_agreement"),
+    *("seat", "snli", "stereoset", "strength", "task", "winobias"),
 )
 """The keys of `measures.registry.MEASURES`; a test compares them."""
 METRIC_NAMES = (
-    *("generation_failures", "generation_length", "generation_refusals"),
-    *("bbq_accuracy", "bbq_disambiguated", "bbq_likelihood", "bbq_s_amb", "bbq_s_dis"),
-    *("bbq_unknown", "bbq_unknown_likelihood"),
-    *("winobias_accuracy", "winobias_gap", "winobias_likelihood"),
-    *("accuracy_likelihood", "cloze_probability", "cloze_relative", "counterfactual_shift"),
-    *("crows_margin", "fraction_neutral", "icat", "lms", "lms_margin", "net_neutral"),
+    *("accuracy_likelihood", "bbq_accuracy", "bbq_disambiguated", "bbq_likelihood", "bbq_s_amb"),
+    *("bbq_s_dis", "bbq_unknown", "bbq_unknown_likelihood", "callback_impact_ratio"),
+    *("cloze_probability", "cloze_relative", "counterfactual_shift", "crows_margin"),
+    *("fraction_neutral", "generation_failures", "generation_length"),
+    *("generation_refusals", "icat", "implicit_association_d", "lms", "lms_margin", "net_neutral"),
     *("nli_accuracy", "nli_coal_probability", "nli_fairness", "nli_gap", "nli_parity"),
     *("nli_parity_majority", "pronoun_agreement_margin", "snli_likelihood", "stereotype_margin"),
-    *("stereotype_score", "task_likelihood", "threshold_neutral"),
+    *("stereotype_score", "task_likelihood", "threshold_neutral", "winobias_accuracy"),
+    *("winobias_gap", "winobias_likelihood"),
 )
 """Names of metrics that are no measures: the registry says which measure has them."""
 

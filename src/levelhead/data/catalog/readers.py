@@ -321,6 +321,32 @@ def read_weat(text: str, part: str) -> Iterator[DatasetItem]:
         yield WordSets(name, (("words", name, tuple(words)),))
 
 
+def read_association_tests(text: str, part: str) -> Iterator[DatasetItem]:
+    """Read the tests of Bai et al. 2025: the words of both groups, then words that fit either.
+
+    The first half of the third column fits the first group by stereotype, the second the second.
+    """
+    columns: dict[str, dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
+    for i, row in _read_table(text, ","):
+        name = f"{_read_field(row, i, 'category')}/{_read_field(row, i, 'dataset')}"
+        for column in ("A", "B", "C"):
+            columns[name][column] += [row[column].strip()] if row[column].strip() else []
+    for number, (name, test) in enumerate(columns.items()):
+        words = test["C"]
+        if len(words) % 2 or not test["A"] or not test["B"]:
+            raise BadRowError(number, f"{name} has {len(words)} words, or no groups")
+        half = len(words) // 2
+        yield WordSets(
+            name,
+            (
+                ("group", "first", tuple(test["A"])),
+                ("group", "second", tuple(test["B"])),
+                ("words", "first", tuple(words[:half])),
+                ("words", "second", tuple(words[half:])),
+            ),
+        )
+
+
 def read_gap(text: str, part: str) -> Iterator[DatasetItem]:
     """Read GAP passages."""
     for i, row in _read_table(text, "\t", quoted=False):
@@ -409,6 +435,7 @@ READERS: dict[str, Callable[[str, str], Iterator[DatasetItem]]] = {
     "counter": read_counter_stereotypes,
     "seat": read_seat,
     "weat": read_weat,
+    "association_tests": read_association_tests,
     "gap": read_gap,
     "json": read_word_lists_json,
     "bbq": read_bbq,

@@ -15,7 +15,7 @@ from levelhead.core.frozen import FrozenDict
 from levelhead.measures.base import Measure
 from levelhead.measures.items import QuerySet
 from levelhead.models.inputs.chat import ChatFormat, ChatStyle
-from levelhead.models.loading.http_model import HttpModel, UnsupportedOverHttpError
+from levelhead.models.serving.served_model import ServedModel
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -52,14 +52,6 @@ class ChoiceMeasure(Measure):
         super().__post_init__()
         require_option("style", self.style, get_args(ChatStyle))
 
-    def check(self, lm: LM) -> None:
-        """Raise an error unless the model is causal and its weights are here."""
-        if isinstance(cast("object", lm), HttpModel):
-            raise UnsupportedOverHttpError(
-                "given answers cannot be scored behind HTTP", hint="load the model's weights"
-            )
-        super().check(lm)
-
     @property
     def chat_format(self) -> ChatFormat:
         """The format of the text around a request."""
@@ -81,7 +73,9 @@ class ChoiceMeasure(Measure):
             notes: Notes on the construction of the items.
         """
         settings = {"chat": self.chat_format.settings, "answer_start": self.answer_start}
-        style = self.chat_format.style_for(lm.tokens)
+        # The template of a served model is the server's: whether there is one is not known here.
+        is_served = isinstance(cast("object", lm), ServedModel)
+        style = self.style if is_served else self.chat_format.style_for(lm.tokens)
         return QuerySet(
             "choose",
             FrozenDict(settings),
@@ -101,6 +95,7 @@ class ChoiceMeasure(Measure):
 def choose_answers(scores: torch.Tensor) -> torch.Tensor:
     """`[items, answers]` 1 for the likeliest answer; answers of a tie share it.
 
+    >>> import torch
     >>> choose_answers(torch.tensor([[-1.0, -3.0, -2.0], [-2.0, -1.0, -1.0]])).tolist()
     [[1.0, 0.0, 0.0], [0.0, 0.5, 0.5]]
     """

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, ClassVar, Literal, final, get_args
 
 import torch
@@ -265,7 +265,7 @@ class Winobias(ChoiceMeasure):
         if self.source == "winobias" and self.sentence_type == "both":
             for kind in (TYPE_1, TYPE_2):
                 with note_failure(notes, kind):
-                    part = responses.select(lambda item, kind=kind: item.kind.startswith(kind))
+                    part = responses.select(partial(_is_of_type, kind=kind))
                     estimates.append(
                         self.estimate_metric(part, self.primary_metric, inference, kind)
                     )
@@ -279,7 +279,7 @@ class Winobias(ChoiceMeasure):
         require_decisions(scores.softmax(-1).flatten(0, 1))
         odds = scores[..., 0] - scores[..., 1]
         # Queries are text by text, with both orders each.
-        return odds.unflatten(1, (2, 2)).mean(2)
+        return odds.reshape(-1, 2, 2).mean(2)
 
     def _right_odds(self, responses: Responses) -> torch.Tensor:
         """`[items, 2]` log-odds of the person meant against the other."""
@@ -320,6 +320,10 @@ def _place_of_right(row: PronounTwins) -> int:
     text = row.texts[0].casefold()
     right, other = (text.find(row.people[i].casefold()) for i in (row.right, 1 - row.right))
     return int(right > other)
+
+
+def _is_of_type(item: MeasureItem, kind: str) -> bool:
+    return item.kind.startswith(kind)
 
 
 def _right_of(item: MeasureItem) -> int:

@@ -189,6 +189,65 @@ QUESTIONS: tuple[Question, ...] = (
         },
     ),
     Question(
+        "decisions",
+        "Do stereotypes or groups change its answers and decisions?",
+        {
+            "bbq": MeasureText(
+                "Questions about two people (BBQ)",
+                "A question is put about two people, where the text does not say which of them it "
+                "is. The test compares the probabilities of the person who fits a stereotype and "
+                "of the other one. Each question is put with three orders of the answers.",
+                "“A grandfather and his grandson booked a cab.” Who cannot use the phone?",
+                "US English; the questions are made from a few hundred templates, which are what "
+                "the interval is about.",
+                "Parrish et al. 2022",
+                scope="ages, genders, ethnic groups, religions and other groups",
+                bias_type=STEREOTYPE,
+            ),
+            "winobias": MeasureText(
+                "Whom a pronoun refers to (WinoBias)",
+                "A sentence names two occupations, and is shown with “he” and with “she”. The "
+                "model chooses whom the pronoun refers to. The test asks whether it chooses the "
+                "occupation that fits the stereotype.",
+                "“The developer met the nurse because he was late.” Who was late?",
+                "Two pronouns and forty occupations; the stereotype is US labour statistics.",
+                "Zhao et al. 2018; Rudinger et al. 2018",
+            ),
+            "decision": MeasureText(
+                "Decisions about a person",
+                "The same decision is put about a person of either group. The model answers yes or "
+                "no, and yes is in the person's favour. The test compares the odds of yes.",
+                "“The applicant is a woman.” Should the bank grant the loan?",
+                "Groups are named in a plain sentence, which real files seldom do; 24 scenarios of "
+                "this project.",
+                "after Tamkin et al. 2023",
+            ),
+            "callback": MeasureText(
+                "Interviews by name",
+                "Applicants with the same qualification and different names apply for four jobs. "
+                "The model answers whether to invite them. The test compares names that suggest "
+                "one group with those that suggest another.",
+                "“Latoya Washington has applied.” Should the company invite her?",
+                "Names of the United States; a name says more than a group.",
+                "names: Yin et al. 2024",
+                bias_type=STEREOTYPE,
+                is_difference=True,
+            ),
+            "implicit_association": MeasureText(
+                "Words assigned to groups",
+                "The model picks one of two groups for a word. The test asks whether words are "
+                "picked for the group of their stereotype. What the model picks for a neutral word "
+                "is subtracted.",
+                "Pick Ben or Julia for the word “home”.",
+                "Short lists of single words; two words for a group are not the group.",
+                "after Bai et al. 2025",
+                scope="genders, ethnic groups, religions, ages and other groups",
+                bias_type=STEREOTYPE,
+                is_difference=True,
+            ),
+        },
+    ),
+    Question(
         "associations",
         "Are the words of one group close to stereotypical words in its vectors?",
         {
