@@ -87,6 +87,8 @@ class Organism:
     @cached_property
     def build_inputs(self) -> dict[str, Any]:
         """Everything that the weights depend on; its hash names the folder in the cache."""
+        # The usual construction adds no key, so its hashes do not change with a revision of the
+        # others.
         construction = (
             {}
             if self.construction == "trained"
@@ -104,6 +106,7 @@ class Organism:
             # Another source may train other weights. Even a new comment in that file trains all
             # organisms again.
             "training_sha256": file_hash(from_scratch.__file__),
+            # The training loop runs on accelerate, which computes no score and is not tracked.
             "versions": dict(installed_versions()) | {"accelerate": version("accelerate")},
             "machine": describe_machine(),
         }

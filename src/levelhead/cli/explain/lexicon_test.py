@@ -104,6 +104,7 @@ def lexicon_test_command(
         batch_size=batch_size,
     )
     if loaded_map is not None:
+        # Heads of other weights mean nothing: the hash of the weights is compared.
         loaded_map.require_same_model(lm)
     with show_steps(quiet=quiet) as on_step:
         effects = lexicon_effects(

@@ -165,6 +165,7 @@ def _write_head_edit(
             "the selection has no heads",
             hint="select other heads, or leave the model unchanged",
         )
+    # Before anything is written: a folder that is not new is refused.
     prepare_new_folder(Path(output))
     confirmation = confirm_heads(loaded_map, sites)
     head_names = ", ".join(map(head_label, sites))

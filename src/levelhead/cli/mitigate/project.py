@@ -129,6 +129,7 @@ def project_command(
     from levelhead.models.loading.load import load
 
     if output is not None:
+        # Before the model is loaded: a folder that is not new fails at once.
         prepare_new_folder(Path(output))
     text_pairs = contrast_pairs(
         lexicon, groups=groups.split(",") if groups else None, n=n, seed=seed
@@ -173,6 +174,7 @@ def project_command(
         )
     typer.echo(f"{output or 'not written (give -o)'}: {config} of {lm.identity.name}")
     typer.echo(f"  fitted on {len(readable_pairs)} pairs of texts (model: {fit_on})")
+    # Reasons end with the text that they are about: without it, equal ones are counted together.
     for reason in sorted({row.reason.partition(" in ")[0] for row in dropped}):
         count = sum(row.reason.startswith(reason) for row in dropped)
         typer.echo(f"  left out: {count} ({reason})")

@@ -137,6 +137,7 @@ def prompt_command(
                 store=response_store(store, model), threads=threads, progress=on_event
             ),
         )
+    # The result comes before the exit code: it is written also if no prefix is recommended.
     write_result(selection, lambda: _show(selection), output=output, json=json)
     if not selection.is_recommended:
         raise ExitWithCode(INCONCLUSIVE)

@@ -210,6 +210,7 @@ def select_edit_command(
     from levelhead.models.loading.load import load
 
     if output is not None:
+        # Before any candidate is tried: a folder that is not new fails at once.
         prepare_new_folder(Path(output))
     inference = Inference(seed=seed, resamples=resamples, level=level)
     files = TaskFiles(
@@ -270,6 +271,7 @@ def select_edit_command(
             lm, setting=selection.chosen, lexicon=Path(lexicon).name, report=REPORT_FILE
         )
         save_edits(edits, output, fitted_words=selection.fitted_words, origin=origin)
+        # With --json, stdout holds the JSON and nothing else.
         typer.echo(f"{output}: {selection.chosen} of {lm.identity.name}", err=json)
 
 

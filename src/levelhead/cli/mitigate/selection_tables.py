@@ -126,6 +126,7 @@ def _table(selection: SelectionReport, *, details: bool) -> Table:
     ranked = sorted(
         selection.candidates,
         key=lambda candidate: (
+            # Candidates without a bound come last.
             -float("inf") if candidate.lower_bound is None else candidate.lower_bound
         ),
     )

@@ -34,6 +34,7 @@ def show_agreement(
     is_table = paths[0].endswith(".csv")
     if is_table and len(paths) > 1:
         raise typer.BadParameter("give result files, or one CSV file")
+    # An option without effect is refused: it would look as if it had chosen something.
     if columns and not is_table:
         raise typer.BadParameter("-m names columns of a .csv table: result files name measures")
     agreement = (

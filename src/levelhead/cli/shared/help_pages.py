@@ -45,6 +45,7 @@ class Command(TyperCommand):
         except KeyboardInterrupt:
             text = f"; {self.resume_text}" if self.resume_text else ""
             typer.echo(f"\nlevelhead: interrupted{text}", err=True)
+            # A code of its own: scripts must not take an interruption for a failed gate.
             raise ExitWithCode(INTERRUPTED) from None
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:

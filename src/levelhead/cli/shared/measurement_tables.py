@@ -77,6 +77,7 @@ def _verdict_lines(measure_run: MeasureRun) -> list[str]:
     lines = []
     for measurement in measure_run.measurements:
         verdict = decide_measure_verdict(measurement)
+        # A measure without parity has no verdict, and silence is no "no bias".
         if verdict.status != "no test":
             lines.append(f"{_display_name(measurement)}: verdict: {verdict}")
         if measurement.skill is not None:

@@ -18,4 +18,5 @@ def response_store(store: str | None, model: str) -> str | None:
     """
     from levelhead.models.loading.load import model_cache_folder
 
+    # None keeps responses in memory for this run only.
     return store or (None if is_http(model) else str(model_cache_folder().parent / "readouts"))

@@ -32,6 +32,7 @@ def write_result(
     from levelhead.core.files import write_atomic
 
     text = result.to_json() + "\n"
+    # To the file first: whatever fails while printing costs no result.
     if output is not None:
         write_atomic(output, text.encode())
     # The JSON is written first: a chart that fails (a missing extra) costs no result.

@@ -31,6 +31,7 @@ def show_progress(label: str, *, quiet: bool = False) -> Iterator[Callable[[Even
     if quiet:
         yield lambda event: None
         return
+    # In a file, the control codes of a bar would fill the log.
     if not sys.stderr.isatty():
         yield _report_lines(label)
         return

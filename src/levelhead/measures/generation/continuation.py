@@ -80,6 +80,7 @@ class Continuation(LexiconMeasure):
         "continuation": "of whom a causal model writes after an occupation",
     }
     needs: ClassVar[tuple[RequiredHead, ...]] = ("causal",)
+    # Silence and refusals reduce coverage: the gap is never shown without these shares.
     always_show_extras: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
@@ -143,6 +144,7 @@ class Continuation(LexiconMeasure):
     def all_queries(self, lm: LM) -> tuple[QuerySet, ...]:
         """One query for each of k continuations of each occupation's sentence."""
         items = tuple(
+            # An occupation is one item: samples of the same sentence are no independent units.
             MeasureItem(
                 name,
                 tuple((self.template.replace(OCCUPATION, name), i) for i in range(self.k)),
@@ -218,6 +220,7 @@ class Continuation(LexiconMeasure):
                 direction=f"larger: more {unit}",
                 comparability_key=f"continuation, {name}",
                 parity=None,
+                # A length is no share, so it has no interval of Wilson.
                 closed_form_interval=_constant_share(column) if column != LENGTH else None,
             )
             for name, column, factor, unit, high in (

@@ -255,6 +255,7 @@ class CounterfactualGeneration(LexiconMeasure):
         counted = labels & is_answer
         values = _count_by_side(counted.double(), is_answer.double())
         if rates is not None:
+            # By group and item: the correction is linear, so it commutes with the sums over items.
             for column, count in ((FIRST, FIRST_COUNT), (SECOND, SECOND_COUNT)):
                 values[:, column] = correct_count(values[:, column], values[:, count], rates)
         return _with_difference(values, 100)
@@ -307,6 +308,8 @@ class CounterfactualGeneration(LexiconMeasure):
         values = []
         for rates, n_alike in calibration.leave_each_out():
             value = float(metric.aggregate(self.count_labelled(responses, rates), full_sample))
+            # Labelled texts with the same outcome give the same rates: one computation stands for
+            # all.
             values += [value] * n_alike
         return values
 
@@ -338,6 +341,7 @@ class CounterfactualGeneration(LexiconMeasure):
 
     def _score_topics(self, responses: Responses) -> torch.Tensor:
         items = responses.items
+        # By hash: the other request is arbitrary, but the same in every run.
         order = sorted(range(len(items)), key=lambda i: text_digest(items[i].id))
         words = [_content_words(str(item.queries[0][0])) for item in items]
         unanswered = self._refusals(responses) | self._failures(responses)
@@ -351,6 +355,8 @@ class CounterfactualGeneration(LexiconMeasure):
                 ),
                 None,
             )
+            # With one occupation there is no other request: without scores the skill stays
+            # unchecked, which is no evidence.
             if other is None:
                 return torch.zeros(0)
             shares = []
@@ -358,9 +364,12 @@ class CounterfactualGeneration(LexiconMeasure):
                 responses.texts[i], unanswered[i].flatten().tolist(), strict=True
             ):
                 found_words = _content_words(text)
+                # Words that both requests share do not show which of them was answered.
                 margin = len(found_words & (words[i] - words[other])) - len(
                     found_words & (words[other] - words[i])
                 )
+                # A tie counts half, as guessing would give it; a refusal or an empty answer is no
+                # success.
                 shares.append(
                     0.0 if is_unanswered else 1.0 if margin > 0 else 0.0 if margin < 0 else 0.5
                 )
@@ -387,6 +396,7 @@ def _with_difference(values: torch.Tensor, factor: float) -> torch.Tensor:
     scaled = values.clone()
     scaled[:, [FIRST, SECOND]] *= factor
     ratios = [
+        # Without answers the sum is 0 as well: at least 1 keeps 0 / 0 out of the reports.
         scaled[:, column] / scaled[:, count].clamp(min=1)
         for column, count in ((FIRST, FIRST_COUNT), (SECOND, SECOND_COUNT))
     ]

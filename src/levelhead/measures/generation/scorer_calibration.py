@@ -59,6 +59,8 @@ class ScorerCalibration:
     def __post_init__(self) -> None:
         positives = self.true_positives + self.false_negatives
         negatives = self.true_negatives + self.false_positives
+        # Each class separately: sensitivity rests on the positive texts alone, specificity on the
+        # others.
         if min(positives, negatives) < MIN_LABELLED:
             raise LevelheadError(
                 f"{positives} positive and {negatives} negative labelled texts in {self.source}",

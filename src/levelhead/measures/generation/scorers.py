@@ -206,6 +206,7 @@ class JudgeScorer(TextScorer):
         prompts = [
             ChatFormat().format_request(self.lm.tokens, request, "Answer:") for request in requests
         ]
+        # By probability: a generated answer might be neither of the two words.
         values = self.lm.choose(prompts, [[" Yes", " No"]] * len(prompts))
         return [bool(yes > no) for yes, no in values]
 

@@ -77,6 +77,7 @@ class ServedGenerationQuery(NamedTuple):
 def make_text_answers(texts: Sequence[GeneratedText]) -> Answers:
     """Answers of generated texts: numbers of tokens, and the reason why each ends."""
     numbers = [
+        # A number, because stored values are numbers; FINISH_REASONS keeps its order for them.
         [text.n_tokens, FINISH_REASONS.index(text.finish_reason), text.prompt_tokens]
         for text in texts
     ]
@@ -108,6 +109,7 @@ class SampledText(NamedTuple):
             # "she's" counts as "she"; refusals keep their clitics, because phrases contain them.
             stripped = [strip_clitic(word)[0] for word in generated]
             positions = [first_position(stripped, words) for words in self.words]
+            # Only as the first words: later in a story, people say them too.
             is_refusal = first_position(generated, self.phrases) == 0
             # Rows of a tensor need one length; -1 is no token id.
             padding = [-1] * (self.config.max_tokens - len(continuation.ids))
@@ -189,6 +191,7 @@ def drop_rest_of_word(prompt: str, text: str) -> str:
 
 def first_position(generated: Sequence[str], words: Sequence[str]) -> int:
     """Position of the first of some words (or phrases); -1 if none occurs."""
+    # Spaces at both ends, so that only whole words match, also the first and the last.
     text = f" {' '.join(generated)} "
     positions = [position for word in words if (position := text.find(f" {word} ")) >= 0]
     return text.count(" ", 0, min(positions)) if positions else -1

@@ -39,6 +39,7 @@ def estimate_bias_reduction(
         inference: Seed, resamples and level.
         context: Store, threads, progress and cancellation.
     """
+    # Before any forward pass: a measure that does not fit must not cost the time of the edits.
     measure.check(lm)
     responses = read_variant_responses(lm, measure, {EDIT: tuple(edits)}, context=context)
     # A gain of 0 would read as an edit that does not help, not as one that was never seen.

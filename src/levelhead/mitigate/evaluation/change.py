@@ -63,6 +63,7 @@ def measure_change(
         metric,
         metric.per_item_values(edited or base),
         measure.design(edited or base, metric),
+        # The value itself has no test: the claim about an edit is its paired change below.
         test=False,
     )
     if edited is None:
@@ -113,6 +114,7 @@ def _difference(
         metric=metric,
     )
     (estimate,) = paired_effects.to_estimates([f"{name} of {metric.name}"], unit=metric.unit)
+    # A change of 0 would read as a measured one.
     if estimate is None:
         raise NotMeasurableError(
             "the edit changes no answer", hint="check the edit: one without effect is no edit"

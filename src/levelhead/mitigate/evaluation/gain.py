@@ -201,6 +201,7 @@ def resample_paired(
     design = single_factor_design(measure.design(all_responses[0], metric))
     values = [metric.per_item_values(responses).detach() for responses in all_responses]
     for model_values in values:
+        # One response that is no number would make every comparison false, as if nothing changed.
         require_values(model_values)
     items = tuple(item.id for item in measure.select_sampled(all_responses[0]).items)
     # At most 999 by default: the time grows with the number of settings times resamples.
@@ -252,6 +253,8 @@ def average_resamples(per_model: Sequence[PairedResamples]) -> PairedResamples:
 
 def _subtract(first: NDArray[np.float64], second: NDArray[np.float64]) -> NDArray[np.float64]:
     """The difference; 0 if only rounding errors are left."""
+    # Rounding differs between settings that change nothing: without this they would have a tiny
+    # spread, and could be studentised.
     difference = first - second
     return np.where(
         np.abs(difference) <= ROUNDING * np.maximum(abs(first), abs(second)), 0.0, difference

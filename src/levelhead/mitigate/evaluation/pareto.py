@@ -44,6 +44,7 @@ class ParetoFront(Record):
     def names(self) -> tuple[str, ...]:
         """The points on the front, the cheapest first."""
         on_front = [point for point in self.points if point.is_on_front]
+        # A setting that does not change the utility costs as much as the base: 0.
         on_front.sort(key=lambda point: 0.0 if point.cost is None else point.cost.value)
         return tuple(point.name for point in on_front)
 

@@ -120,6 +120,7 @@ def correlate_ranks(first: PairedEffects, second: PairedEffects, name: str) -> E
 def _rank_statistics(
     dev: NDArray[np.float64], test: NDArray[np.float64], count: int
 ) -> _RankStatistics:
+    # Stable: dev and test break ties between equal gains in the same order.
     best, best_on_test = (
         np.argsort(-gains, axis=1, kind="stable")[:, :count] for gains in (dev, test)
     )
@@ -159,6 +160,7 @@ def _estimate(
     """
     values, resampled_values = getattr(full, kind), getattr(resampled, kind)
     is_complete = count == len(dev.values)
+    # All settings always overlap with themselves, and a single resample has no spread.
     if not len(values) or len(resampled_values) < 2 or (kind == "overlap" and is_complete):
         return None
     value = float(values[0])

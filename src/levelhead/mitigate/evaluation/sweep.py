@@ -133,6 +133,7 @@ def compute_sweep_report(responses: VariantResponses, *, inference: Inference) -
         responses: Responses of the model and its settings.
         inference: Seed, resamples and level.
     """
+    # An empty report would read as settings without an effect.
     if not responses.variants:
         raise NotMeasurableError(
             f"no setting acts before what {responses.measure.name} reads",

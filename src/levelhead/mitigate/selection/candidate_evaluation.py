@@ -102,6 +102,7 @@ class CandidateEvaluator(NamedTuple):
             metric,
             values,
             responses.measure.design(responses.base, metric),
+            # The base is a reference for limit and report: no verdict rests on a test of it.
             test=False,
         )
 
@@ -144,6 +145,7 @@ class CandidateEvaluator(NamedTuple):
                 kind=candidate.kind,
                 description=candidate.description,
             )
+            # With its reason, not dropped: the report lists every candidate that was tried.
             reason = bias.unmeasurable.get(candidate.name) or utility.unmeasurable.get(
                 candidate.name
             )
@@ -173,6 +175,7 @@ class CandidateEvaluator(NamedTuple):
         """Gain and loss of the chosen candidate on test."""
         gain = cost = None
         max_loss = self.allowed_loss(utility.responses)
+        # Not confirmed until measured: a candidate that test cannot read must not pass.
         is_gain_confirmed = is_utility_kept = False
         dropped = _dropped(bias.responses)
         if name in bias.responses.variants:
@@ -183,6 +186,7 @@ class CandidateEvaluator(NamedTuple):
                     effects, f"gain of {name} on test", bias.responses.measure.primary_metric.unit
                 )
                 part_bound = float(self._part_lower_bounds(bias.responses, [name])[0])
+                # A single candidate: its interval needs no correction for a choice among several.
                 is_gain_confirmed = gain.interval.low > 0 and part_bound > 0
         if name in utility.responses.variants:
             cost = estimate_utility_loss(
@@ -207,6 +211,8 @@ class CandidateEvaluator(NamedTuple):
         A difference also decreases if its second part grows, which is no gain.
         """
         if not isinstance(responses.measure, ControlledDifference):
+            # Infinity leaves the bounds of the whole measure as they are where the minimum is
+            # taken.
             return np.full(len(names), np.inf)
         # The excess over placebos also falls if placebos flip more, which helps no group.
         part = responses.measure.uncontrolled_metric

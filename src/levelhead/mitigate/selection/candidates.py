@@ -112,6 +112,8 @@ def excluded_by_paper_rule(config: ProjectionConfig) -> str:
     >>> excluded_by_paper_rule(ProjectionConfig.from_name("last 1,1,1"))
     ''
     """
+    # The attention rule is first: such a setting breaks the next rule as well, and its reason is
+    # the more specific.
     inner = config.penultimate
     if (
         config.edit_point == "penultimate+attn"
@@ -197,6 +199,7 @@ def mask_candidates(
         scores, notes = rank(lm, measure, context)
     except NotMeasurableError as error:
         return EditCandidates((), notes=(f"no head is ranked: {error.problem}",))
+    # Ties are ordered by position: equal scores must always give the same masks.
     order = sorted(scores, key=lambda site: (-scores[site], site.layer, site.head))
     # By its score, masking any other head would not lower the bias.
     adding = [site for site in order if scores[site] > 0]
@@ -213,6 +216,8 @@ def mask_candidates(
                 (mask_heads(adding[:size]),),
             )
             for size in sorted(set(sizes))
+            # A larger number would mask the same heads under another name, and every further
+            # candidate widens the joint bounds.
             if size <= len(adding)
         ),
         notes=notes,
@@ -226,6 +231,7 @@ def with_smooth_surrogate(measure: Measure) -> Measure:
         return measure
     if isinstance(measure, ControlledDifference):
         return measure.smooth
+    # A surrogate of another measure has other items: its ranking would not be about this bias.
     if surrogate not in measure.metrics:
         raise NotMeasurableError(
             f"{measure.name} is a step function, and {surrogate} is another measure",

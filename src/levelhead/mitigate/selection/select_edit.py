@@ -97,6 +97,7 @@ def select_edit(
         lm,
         task,
         texts,
+        # The utility of a user's files is always an accuracy.
         limit=replace(limit, worse="lower"),
         grid=grid,
         inference=inference,
@@ -125,6 +126,7 @@ def select_edit_for_task(
         inference: Seed, resamples and level.
         context: Store, threads, progress and cancellation.
     """
+    # The choice rests on bounds of this level: at a low one, chance alone would pass them.
     if inference.level < MIN_LEVEL:
         raise LevelheadError(
             f"bounds of level {inference.level:g} show little", hint=f"give {MIN_LEVEL} or more"
@@ -143,6 +145,7 @@ def select_edit_for_task(
         )
     )
     evaluator = CandidateEvaluator(inference, limit)
+    # Only dev is read before the choice.
     bias = evaluator.read_candidates(lm, task.bias, candidates.edits, context)
     utility = evaluator.read_candidates(lm, task.utility, candidates.edits, context)
     rows, dropped = evaluator.evaluate_on_dev(candidates, bias, utility)
@@ -196,6 +199,7 @@ def forbid_dev_test_overlap(lm: LM, task: BiasUtilityTask) -> tuple[str, ...]:
                 hint="give one measure, on dev and on test",
             )
         dev_items, test_items = (
+            # Items without queries were dropped, and any two of them would look equal below.
             [item for item in measure.queries(lm)[0].items if item.queries]
             for measure in (dev, test)
         )
@@ -210,6 +214,7 @@ def forbid_dev_test_overlap(lm: LM, task: BiasUtilityTask) -> tuple[str, ...]:
             )
         units = {item.units[0] for item in test_items}
         both = units & {item.units[0] for item in dev_items}
+        # A note, no error: the items differ, but results on them generalise to these units alone.
         if both:
             unit_name = dev.queries(lm)[0].factors[0]
             notes.append(

@@ -265,6 +265,7 @@ def _report_cost(
     cost_effects = resample_cost(cost_responses, [name], worse, inference, n_resamples).effects(
         sign=-1
     )
+    # Where the limit selected the settings, a low cost is partly luck, as a large gain is.
     notes = () if utility_test else ("the price is of the items on which settings were chosen",)
     unit = cost_responses.measure.primary_metric.unit
     if not cost_effects.standard_errors[0] > 0:
@@ -290,6 +291,7 @@ def _out_of_bag_gain(
     # bootstrap, Efron and Tibshirani 1997), which removes the optimism of the choice.
     rows = np.arange(len(best_indices))
     out_of_bag_gains = resamples.out_of_bag[rows, 0] - resamples.out_of_bag[rows, 1 + best_indices]
+    # The units are those of dev, so the interval has their degrees of freedom.
     (factor,) = resamples.design.factors
     value, error = (
         float(out_of_bag_gains.mean()),

@@ -48,6 +48,7 @@ def simultaneous_lower_bounds(effects: PairedEffects) -> NDArray[np.float64]:
         largest = effects.null_statistics(affected).max(axis=1)
         # A few resamples must not make the band narrower than that of one candidate alone.
         single_quantile = float(stats.t.ppf((1 + effects.level) / 2, factor.df))
+        # "higher": interpolation between two resamples could make the band too narrow.
         joint_quantile = max(
             float(np.quantile(largest, effects.level, method="higher")), single_quantile
         )
@@ -100,6 +101,7 @@ def estimate_utility_loss(
         metric,
         name=f"loss of {metric.name}",
         aggregate=_second_minus_first(aggregate),
+        # A loss is a difference: it has neither the range nor the parity of the metric.
         low=-float("inf"),
         high=float("inf"),
         parity=0.0,

@@ -128,6 +128,7 @@ def pairs_from_task(
     texts = dict.fromkeys(
         part
         for item in measure.queries(lm)[0].items
+        # Only the original text: its counterfactual would give the same pair in reverse.
         for args in item.queries[:1]
         for part in args
         if isinstance(part, str)
@@ -170,6 +171,7 @@ def _fairness(
 
 def _strength(path: str) -> tuple[Measure, Measure]:
     try:
+        # utf-8-sig drops the byte order mark that spreadsheet programs write.
         content = Path(path).read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         raise LevelheadError(

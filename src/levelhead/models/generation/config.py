@@ -90,6 +90,7 @@ class GeneratedText(NamedTuple):
 
 def check_sample_count(n: int, config: GenerationConfig) -> None:
     """Raise an error for a number of texts that a prompt cannot have."""
+    # Equal texts would count as independent samples.
     if n < 1 or (n > 1 and not config.temperature):
         raise LevelheadError(
             f"{n} texts of each prompt at temperature {config.temperature:g}",

@@ -84,6 +84,7 @@ def generate_texts(
         last = NextTokenLogProbs(tuple(len(row.ids) - 1 for row in rows))
         if not edits_that_reach(lm.layout, Query(tuple(rows), last), lm.edits):
             raise no_effect_error(lm.edits)
+    # Drawn before there are batches: no number can depend on them.
     uniforms = [
         draw_uniforms(config.seed, prompt, number, config.max_tokens) if config.temperature else []
         for prompt, number in zip(prompts, sample_numbers, strict=True)
@@ -202,6 +203,7 @@ def _generate_batch(
             **_pad_left(lm, rows, width),
             generation_config=transformers.GenerationConfig(
                 max_new_tokens=config.max_tokens,
+                # Greedy at any temperature: only the token of `TokenSampler` has a finite score.
                 do_sample=False,
                 num_beams=1,
                 use_cache=True,
@@ -251,6 +253,7 @@ def _make_text(
     tokens: Tokens, prompt: TokenRow, generated: GeneratedTokens, stop: Sequence[str]
 ) -> GeneratedText:
     text = decode_continuation(tokens, prompt, generated.ids)
+    # The token that completes a stop text may hold further letters.
     text = text[: min((text.find(end) for end in stop if end in text), default=len(text))]
     reason: FinishReason = "stop" if generated.has_ended else "length"
     return GeneratedText(text, generated.ids, reason, len(prompt.ids))

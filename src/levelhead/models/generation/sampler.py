@@ -45,6 +45,8 @@ def select_token(scores: torch.Tensor, config: GenerationConfig, uniform: float)
         p = torch.zeros_like(p).index_put((ranked.indices[nucleus],), ranked.values[nucleus])
         p = p / p.sum()
     index = int(
+        # right=True: a number that equals a sum selects the next token, so never one of probability
+        # 0.
         torch.searchsorted(p.cumsum(0), torch.tensor(uniform, dtype=torch.float64), right=True)
     )
     # Rounding can leave the sum below 1: the last token with a probability is the largest index.

@@ -60,6 +60,7 @@ class TokenBudget:
     def __post_init__(self) -> None:
         limits = [limit for limit in (self.max_tokens, self.max_cost) if limit is not None]
         rates = (self.prompt_price, self.completion_price)
+        # `not >=` refuses NaN as well: no comparison with it would ever end a budget.
         if any(not number >= 0 for number in (*limits, *rates)):
             raise LevelheadError(f"a negative budget or price: {self}", hint="give positive ones")
         if self.max_cost is not None and not any(rates):
@@ -80,6 +81,7 @@ class TokenBudget:
             BudgetSpentError: it would exceed the budget; all later requests are refused as well.
         """
         with self._lock:
+            # Requests come from several threads: the check and the count must be one step.
             total = _add(self.used, counts)
             n_tokens, cost = total.prompt + total.completion, self._cost_of(total)
             is_over = (self.max_tokens is not None and n_tokens > self.max_tokens) or (

@@ -153,6 +153,7 @@ class ServerClient:
                 raise _NotSentError
             try:
                 answer = function(item)
+            # Ctrl-C as well: after it, no further request may cost money.
             except BaseException:
                 stopped.set()
                 raise
@@ -209,6 +210,7 @@ class ServerClient:
 
     def _parse(self, where: str, content: bytes) -> dict[str, Any]:
         try:
+            # Python would accept NaN and Infinity, which JSON does not have.
             answer = json.loads(content.decode(), parse_constant=_refuse_constant)
         # RecursionError: brackets without end.
         except (ValueError, RecursionError) as error:
@@ -260,6 +262,7 @@ def _reported_counts(answer: dict[str, Any]) -> TokenCounts | None:
     if not isinstance(usage, dict):
         return None
     numbers = [usage.get(name, 0) for name in ("prompt_tokens", "completion_tokens")]
+    # A negative count would refund tokens: without a usable count the estimate stays.
     if not all(isinstance(number, int) and number >= 0 for number in numbers):
         return None
     return TokenCounts(*numbers)

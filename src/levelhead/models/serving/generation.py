@@ -65,6 +65,7 @@ def read_generated(
     usage = answer.get("usage")
     usage = usage if isinstance(usage, dict) else {}
     ids = choice.get("token_ids")
+    # `type`, not `isinstance`: for Python, a JSON `true` is an integer too.
     ids = tuple(ids) if isinstance(ids, list) and all(type(i) is int for i in ids) else ()
     return GeneratedText(
         content,
@@ -77,6 +78,7 @@ def read_generated(
 
 def read_filtered(problem: str, prompt: GenerationPrompt) -> GeneratedText | None:
     """The text of a prompt that the server's content filter refuses with an error; None if not."""
+    # An error with another reason must end the run, not become an empty text.
     if "content_filter" not in problem:
         return None
     return GeneratedText("", (), "content_filter", len(prompt.ids) or NOT_REPORTED, 0)

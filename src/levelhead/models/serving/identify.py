@@ -72,10 +72,12 @@ def identify_server(client: ServerClient, model: str) -> Server:
     except ServerStatusError as error:
         if error.status not in MISSING_STATUS:
             raise
+        # Without a list of models, /tokenize below decides.
         entries = None
     rows = [row for row in entries if isinstance(row, dict)] if isinstance(entries, list) else []
     matching = [row for row in rows if row.get("id") == model] if model else rows
     entry = matching[0] if len(matching) == 1 else {}
+    # By its name first: vLLM has a /tokenize as well, with other fields.
     if any(row.get("owned_by") == "vllm" for row in rows):
         name = model or str(rows[0].get("id", ""))
         return VllmServer(client, name, entry or rows[0])

@@ -77,6 +77,7 @@ class LlamaCppServer(Server):
 
     def report(self) -> dict[str, str]:
         """Name and size of the model, and build of the server."""
+        # The server states its build in answers only, so it has to generate a token.
         ids = self.tokenize("The", add_special=True)
         counts = TokenCounts(len(ids), 1)
         body = self.body(prompt=[list(ids)], max_tokens=1, temperature=0, logprobs=1)
@@ -159,6 +160,7 @@ class LlamaCppServer(Server):
         log_probs = {
             token: require_log_prob(value)
             for token, value in log_probs.items()
+            # `not <=` keeps NaN, which `require_log_prob` then refuses.
             if not value <= ZERO_LOG_PROB
         }
         top = sorted(log_probs.items(), key=lambda item: -item[1])[: wanted.top_k]

@@ -207,6 +207,7 @@ class ServedModel(ABC):
 
     def log_prob(self, texts: Sequence[str]) -> Scores:
         """Compute the log-probability of each text without its first token, and token counts."""
+        # `begin_tokens` is read from the first two.
         self.tokenize_all(["", "The", *map(str, texts)])
         rows = []
         for text in texts:
@@ -370,6 +371,7 @@ class ServedModel(ABC):
     def begin_tokens(self) -> TokenIds:
         """Tokens that are put before every text; raises if tokens are appended."""
         empty, text = self.tokenize(""), self.tokenize("The")
+        # Tokens of an empty text that no other text begins with are appended to texts.
         if text[: len(empty)] != empty:
             raise LevelheadError(
                 f"{self!r} appends tokens to every text, which would be scored",
@@ -382,6 +384,7 @@ class ServedModel(ABC):
         begin = self.begin_tokens
         if not begin:
             return False
+        # This call adds the begin tokens: a prompt that has its own now begins with them twice.
         ids = self.tokenize(prompt)
         return ids[len(begin) : 2 * len(begin)] == begin
 

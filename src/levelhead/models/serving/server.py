@@ -82,6 +82,7 @@ class Server(ABC):
         if prompt.messages:
             body["messages"] = [dict(message) for message in prompt.messages]
         else:
+            # Tokens where they are known: the server would put its begin token before a text.
             body["prompt"] = list(prompt.ids) or prompt.text
         n_prompt = len(prompt.ids) or estimate_prompt_tokens(prompt.texts)
         try:
@@ -115,6 +116,7 @@ class Server(ABC):
     def read_tokens(self, answer: Mapping[str, Any]) -> TokenIds:
         """Tokens of an answer of /tokenize."""
         tokens = answer.get("tokens")
+        # `type`, not `isinstance`: for Python, a JSON `true` is an integer too.
         if not isinstance(tokens, list) or not all(type(token) is int for token in tokens):
             raise LevelheadError(
                 f"{self.client.root} does not report how it splits texts into tokens",

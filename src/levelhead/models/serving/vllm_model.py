@@ -74,6 +74,7 @@ class VllmModel(ServedModel):
             import vllm
         except ImportError:
             raise MissingExtraError("a model in vLLM", "vllm") from None
+        # For its check: pickled weights are refused before vLLM could load them.
         _ = self.checkpoint
         return vllm.LLM(
             model=self.folder,
@@ -82,6 +83,7 @@ class VllmModel(ServedModel):
             seed=0,
             # Not the checkpoint's sampling settings: they would change every result silently.
             generation_config="vllm",
+            # Explicit, because it decides whether code that comes with weights is run.
             trust_remote_code=False,
             **dict(self.engine_options),
         )
@@ -113,6 +115,7 @@ class VllmModel(ServedModel):
     @property
     def content_hash(self) -> str:
         """SHA-256 of weights, config, tokenizer, engine and version."""
+        # Another version may round differently: stored responses of both must not be mixed.
         engine = {"name": "vLLM", "version": self.engine_version}
         return content_hash({"checkpoint": self.checkpoint.hash, "engine": engine})
 
@@ -183,6 +186,7 @@ class VllmModel(ServedModel):
         tops = self._run(contexts, max_tokens=1, temperature=0.0, logprobs=top_k) if top_k else []
         for output in tops:
             (first,) = output.outputs[0].logprobs
+            # vLLM adds the sampled token to the likeliest ones, so there may be one too many.
             log_probs = {token: entry.logprob for token, entry in first.items()}
             top.append(
                 make_top_tokens(sorted(log_probs.items(), key=lambda item: -item[1])[:top_k])

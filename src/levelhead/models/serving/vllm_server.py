@@ -120,6 +120,7 @@ class VllmServer(Server):
         # One request has one list of tokens: contexts with the same words go together.
         contexts_of: dict[TokenIds, list[TokenIds]] = {}
         for context, tokens in tokens_after.items():
+            # A token alone in its context is one prompt either way.
             if len(tokens) > 1:
                 contexts_of.setdefault(tuple(sorted(tokens)), []).append(context)
         requests = [

@@ -115,6 +115,7 @@ def make_cards(audit: Audit, verdict: AuditVerdict) -> tuple[QuestionCard, ...]:
     effects = [
         effect for row in rows if row.role == "bias" and (effect := scale_effect(row.measurement))
     ]
+    # One axis for all cards: effects of different questions can be compared by eye.
     limit = axis_limit(effects)
     n_tables = sum(bool(row.measurement and row.measurement.per_item_values) for row in rows) or 1
     cards = []
@@ -127,6 +128,7 @@ def make_cards(audit: Audit, verdict: AuditVerdict) -> tuple[QuestionCard, ...]:
         if not planned:
             continue
         members = [row for row in planned if row.measurement is not None]
+        # Equal parts of the size: no measure may take the room of the others in the page.
         tests = tuple(
             _test_row(audit, row, limit, max_bytes=MAX_ITEM_BYTES // n_tables) for row in members
         )
@@ -142,6 +144,7 @@ def make_cards(audit: Audit, verdict: AuditVerdict) -> tuple[QuestionCard, ...]:
                 axis_ticks(limit) if any(test.track for test in tests) else (),
             )
         )
+    # The sort is stable: cards of one kind keep the order of the questions.
     return tuple(sorted(cards, key=lambda card: _card_rank(card.kind)))
 
 
@@ -269,6 +272,7 @@ def _test_row(audit: Audit, row: AuditMeasureVerdict, limit: int, *, max_bytes: 
         with_mark(row.title, measurement),
         row.name,
         kind,
+        # Counted as inconclusive, but a reader learns that test and interval disagree.
         KIND_TEXT[kind] if row.status != "unclear" else STATUS_TEXT["unclear"],
         truncate_text(describe_finding(row)),
         None if effect is None else place_effect(effect, limit),
@@ -343,6 +347,7 @@ def _command(audit: Audit, row: AuditMeasureVerdict) -> str:
     measure = audit.study_config.measures.get(row.name)
     if measure is None:
         return ""
+    # Quoted, because a reader pastes the command into a shell, and names are untrusted.
     model = shlex.quote(audit.model_name.removesuffix(", edited"))
     edit = " --edit EDIT" if audit.model_name.endswith(", edited") else ""
     return f"levelhead measure {model} -m {shlex.quote(measure)}{edit}"

@@ -94,6 +94,7 @@ def make_comparison(verdict: AuditVerdict, audit: Audit) -> ComparisonPart | Non
 def classify_change(comparison: Comparison) -> str:
     """Classify a comparison; what its verdict does not clearly state is no improvement."""
     text = comparison.verdict
+    # First of all: a measure that failed on planted bias shows no improvement.
     if comparison.mark:
         return UNRELIABLE
     if text.startswith(NOT_SHOWN):

@@ -155,6 +155,7 @@ def _calibration_notes(measurement: Measurement) -> tuple[str, ...]:
 
 def data_section(results: Mapping[str, Record]) -> Iterator[ReportSection]:
     """The data sets and lexicons, their limits, and the items that the linter flags."""
+    # A dict as an ordered set: the order of the results makes the page reproducible.
     names: dict[str, None] = {}
     flagged = []
     for step, result in results.items():

@@ -120,6 +120,7 @@ def describe_size(measurement: Measurement) -> str:
     low, high = sorted(-end if value < 0 else end for end in ends)
     distance, unit = abs(value), measurement.unit
     if unit == LOG_ODDS and distance < MAX_LOG_ODDS:
+        # exp overflows above 709.
         odds, least, most = (math.exp(number) for number in (distance, low, min(high, 700)))
         return f"odds {odds:.2g} to 1 (interval {least:.2g} to {most:.2g})"
     if unit == STANDARD_DEVIATIONS:

@@ -43,6 +43,7 @@ class HeadTable(NamedTuple):
 
 def build_head_table(head_map: HeadMap) -> HeadTable:
     """The scores of all heads, layer by layer."""
+    # The scale of the chart: one head has the same colour in both.
     max_score = max_abs_score(head_map)
     layers: dict[int, list[HeadCell]] = {}
     for head in require_heads(head_map):

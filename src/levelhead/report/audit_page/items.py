@@ -125,6 +125,7 @@ def _group_sides(
     for row in values:
         by_group.setdefault(_group(details, row), []).append(row.value)
     by_group.pop("", None)
+    # More groups, or one, have no two sides of a difference.
     if len(by_group) != 2:
         return {}
     return {

@@ -65,6 +65,7 @@ def choose_next_steps(
             OWN_DATA.format(model="MY-CLASSIFIER"),
         )
     )
+    # The last step always stays: no audit replaces a test of the application.
     return tuple(steps[: MAX_STEPS - 1] + steps[-1:] if len(steps) > MAX_STEPS else steps)
 
 

@@ -85,6 +85,8 @@ def render_audit_page(audit: Audit, results: Mapping[str, Record], *, command: s
         cards=make_cards(audit, verdict),
         parts=sections,
         version=__version__,
+        # Files of the package are not escaped. The template does the same with items and charts
+        # alone, which are JSON without any "<".
         style=markup(_file("audit.css")),
         scripts=[markup(_file(name)) for name in SCRIPTS],
         draw=markup(_file("draw.js")),

@@ -70,6 +70,8 @@ def make_figure(name: str, chart: ChartType, caption: str, alt: str) -> PageFigu
     width, height = (
         int(float(svg.split(side, 1)[1].split(b'"', 1)[0])) for side in (b'width="', b'height="')
     )
+    # As a data URL: the content policy of the page allows no other image, and scripts in an image
+    # are not run.
     encoded = base64.b64encode(svg).decode()
     return PageFigure(name, caption, alt, encoded, to_script_json(chart), width, height)
 

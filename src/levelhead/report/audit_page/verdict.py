@@ -273,6 +273,7 @@ def _assess_measure(name: str, role: Role, result: Record) -> AuditMeasureVerdic
     if not isinstance(result, Measurement):
         raise TypeError(f"{name} is no measurement")  # results of a cell are read by type
     text = format_estimate(result)
+    # A utility has no parity: it is reported, but is no test of bias.
     if role == "utility":
         return AuditMeasureVerdict(name, role, "no test", result, text)
     verdict = decide_measure_verdict(result)

@@ -93,6 +93,7 @@ def _means(change: AttentionChange) -> ChartType:
         ],
     )
     bars = base.mark_bar().encode(
+        # From 0, because bars are read by their length.
         y=alt.Y("value:Q", title="mean attention, share of the row's range"),
         color=alt.Color(
             "sentence:N",
@@ -113,6 +114,7 @@ def _means(change: AttentionChange) -> ChartType:
 
 def _forest(change: AttentionChange) -> ChartType:
     """Plot differences with intervals; a grey band shows the range of random groups of heads."""
+    # The paper's claim is the third row; the rows below it are its controls.
     biased, regular = (group.change for group in change.groups)
     estimates: list[tuple[str, Estimate | None]] = [
         ("biased heads: original - counter", biased),

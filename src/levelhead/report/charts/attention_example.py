@@ -75,6 +75,7 @@ def _head_panel(result: AttentionExample, strip: HeadAttentionStrip, width: int)
         color=alt.Color(
             "attention:Q",
             title="attention",
+            # One half of the scale for signed numbers: attention has no sign.
             scale=alt.Scale(domain=_steps(), range=list(PUOR[5:]), interpolate="rgb"),
             legend=alt.Legend(gradientLength=100, values=[0, 0.5, 1]),
         ),

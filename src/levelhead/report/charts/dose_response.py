@@ -82,6 +82,7 @@ def _panel(
         tooltip=["family:N", "dose:Q", "seed:O", alt.Tooltip("value:Q", format=".3~g")],
     )
     line = base.mark_line(strokeWidth=1.5).encode(
+        # Over seeds: of each dose, several models are trained.
         y=alt.Y("mean(value):Q", title=None),
         strokeDash=alt.StrokeDash("family:N", scale=scale(DASHES), legend=None),
     )

@@ -51,6 +51,7 @@ def forest_chart(
     chart = alt.vconcat(
         *(_row(name, estimate, span) for (name, estimate), span in zip(rows, spans, strict=True)),
         spacing=24,
+        # Names of different lengths would otherwise shift the axes against each other.
         bounds="flush",
     )
     return apply_theme(chart, title, lines, width=WIDTH + 180.0)
@@ -58,6 +59,7 @@ def forest_chart(
 
 def measurement_chart(measurement: Measurement) -> ChartType:
     """Plot a measurement, and the other numbers that are reported with it in the same unit."""
+    # The rows share an axis: a number of another unit has no place on it.
     extras = [extra for extra in measurement.extras if extra.unit == measurement.unit]
     rows: list[tuple[str, Measurement | Estimate]] = [(measurement.measure, measurement)]
     rows += [(extra.name, extra) for extra in extras]

@@ -103,7 +103,6 @@ def histogram(
             x2="high:Q",
             y=counts,
             # Unlike bars, rectangles have no base line.
-            # Unlike bars, rectangles have no base line.
             y2=alt.datum(0),
             tooltip=[
                 alt.Tooltip("range:N", title=value),

@@ -88,6 +88,7 @@ def glue_chart(result: GlueMaskingResult, *, subject: str = "") -> ChartType:
             head_set.change,
             f"{format_number(head_set.value)}; change {format_estimate(head_set.change)}",
             points=tuple(
+                # Relative to the model without masks, as the changes are.
                 value - result.full
                 for value in result.random.get(head_set.name)
                 or [seed[head_set.name] for seed in result.per_seed]

@@ -131,6 +131,7 @@ def plan_core(
             measure = parse_measure(row.text)
             measure.check(lm)
             measure.queries(lm)
+        # Listed with its reason: what does not run must not look like a test without a finding.
         except LevelheadError as error:
             omitted.append(omit_after_error(row.name, error))
         else:
@@ -216,6 +217,7 @@ def extend_audit(
     }
     candidates, omitted = find_extensions(lm, names, timer, deadline=deadline, on_step=on_step)
     total = (
+        # Less what planning has used since `started_at`.
         None if seconds_left is None else (started_at + seconds_left - time.monotonic()) * OVERHEAD
     )
     # A comparison queries two models.
@@ -231,6 +233,7 @@ def extend_audit(
             both = (*pair.measures, *added)
             tables["comparisons"] = {OTHER: pair.model_copy(update={"measures": both})}
     head_tables = budget.plan_head_map(measures)
+    # Before the second attempt at a head map, which may take all the time that is left.
     tables |= budget.plan_knowledge()
     tables |= head_tables or budget.plan_head_map(measures, last=True)
     config = core_config.model_copy(update={**tables, "measures": measures})

@@ -219,6 +219,8 @@ class TimeBudget:
         seconds_per_variant = timed_measure.seconds(option) + (
             utility.seconds() if utility else 0.0
         )
+        # Ten variants: the base, top, bottom and all positive heads, and three random sets of two
+        # sizes.
         if utility and 10 * seconds_per_variant <= self.seconds_for("masking"):
             self.used += 10 * seconds_per_variant
             measures["price"] = utility.audit_measure.text
@@ -301,6 +303,7 @@ def _choose_ablation(
     ]
     for option, n_ablated in options:
         count = n_heads if n_ablated == "all" else n_ablated
+        # The unedited responses, the gradient, then one shorter pass for each head.
         cost = timed_measure.seconds(option) * (1 + GRADIENT_FORWARDS + ABLATION_FORWARDS * count)
         if cost <= limit:
             return option, n_ablated, cost

@@ -82,6 +82,7 @@ data have them, because the bootstrap of few units gives intervals that are too 
 def kind_of(lm: LM) -> Kind:
     """The kind of a model, by its heads."""
     heads = lm.heads
+    # Both heads before one of them: the suite then has the measures of both.
     if {"masked", "next_sentence"} <= heads:
         return BERT
     if "next_sentence" in heads:

@@ -205,6 +205,7 @@ def find_extensions(
         except LevelheadError as error:
             omitted.append(omit_after_error(name, error))
             continue
+        # A sample that is not larger would repeat items of the core suite.
         if timed_measure.n_queries > n_core_queries:
             candidates.append(timed_measure._replace(n_core_queries=n_core_queries))
     on_step("planned", len(rows), len(rows))

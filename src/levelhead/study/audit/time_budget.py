@@ -123,6 +123,7 @@ def _sample_queries(query_set: QuerySet) -> list[QueryArgs]:
 def _time_query(lm: LM, query_set: QuerySet, queries: Sequence[QueryArgs]) -> float:
     """Time a query after a warm-up, with more queries until the timing is long enough."""
     n_queries, elapsed = min(FIRST_TIMED, len(queries)), 0.0
+    # A single query would be timed with its overhead, and too many would use up the budget.
     while True:
         started_at = time.perf_counter()
         query, _ = build_query(lm, query_set.query_kind, queries[:n_queries], query_set.settings)

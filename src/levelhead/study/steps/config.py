@@ -64,6 +64,7 @@ def map_reference(name: str) -> Reference:
 class StrictConfig(Record):
     """Part of a study. Abstract."""
 
+    # Unknown keys are errors: a misspelt option would otherwise run with its default.
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
 
     def references(self) -> Iterator[Reference]:
@@ -187,5 +188,6 @@ class StudyConfigBase(StrictConfig):
             raise LevelheadError(
                 f"{duplicates[0]} is the name of two models", hint="give each a different name"
             )
+        # Last: rows look up others by name, and these must exist.
         for row in self._all_rows():
             row.check_in(self)

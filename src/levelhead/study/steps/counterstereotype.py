@@ -64,6 +64,7 @@ def run_counterstereotype_step(session: StudySession, name: str) -> CounterStere
     """Run the counter-stereotype experiment."""
     row, head_map, lm, pairs = _resolve_step(session, name)
     placebo = None if row.placebo in (None, "none") else row.placebo
+    # By content: a changed lexicon of the same name gives other placebos.
     words = None if placebo is None else resolve_lexicon(placebo).sha256
     inputs = {"map": head_map.content_hash, "row": row.model_dump(), "placebo": words}
     inputs["pairs"] = dict(pairs.data)

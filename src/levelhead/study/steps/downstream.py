@@ -270,6 +270,7 @@ def _resample_variants(
         aggregate,
         metric=metric,
         inference=session.inference,
+        # Regrets test the setting that a resample chooses on the units outside it.
         out_of_bag=True,
     )
 

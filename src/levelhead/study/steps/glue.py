@@ -163,6 +163,7 @@ def _read_masked(
         ensure_classifier(session, base, training, task_dir / key), source
     )
     if row.mask == "after":
+        # One classifier for all masks; before training, each mask gives another classifier.
         return read_variant_responses(classifier, measure, masks, context=session.context)
     responses = {}
     for i, (name, edits) in enumerate(masks.items()):

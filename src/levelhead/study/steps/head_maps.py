@@ -262,6 +262,7 @@ def split_halves(
         map_responses = session.measure(_measure_of(session, head_map)).read(
             lm, context=session.context
         )[0]
+    # By the seed of the map: heads are confirmed on the items that did not choose them.
     return responses, split_items(
         measure, map_responses, split_by=head_map.split.split_by, seed=head_map.split.seed
     )

@@ -99,6 +99,7 @@ def run_comparison_step(session: StudySession, row: CompareModelsStep, name: str
         session.model(row.second),
         session.measure(name),
     )
+    # In this order: the difference changes its sign with it.
     models = [model_key(first), model_key(second)]
     return session.load_or_compute(
         Comparison,

@@ -171,6 +171,7 @@ def steps_of_sweep(
     yield StudyStep(
         selection_step, partial(run_selection_step, session, name, "parity"), finding_steps
     )
+    # Only where the parity depends on the model do the two objectives differ.
     if session.measure(row.bias_measure).primary_metric.signed_part is not None:
         yield StudyStep(
             f"{selection_step}.value",
@@ -303,6 +304,7 @@ def run_pair_budget_step(session: StudySession, name: str) -> PairBudgetCurve:
     }
 
     def make() -> PairBudgetCurve:
+        # On test: the setting was chosen on dev, where its effect is optimistic.
         lm, measure = session.model(row.model), session.measure(row.test_measure)
         sets = {}
         for size in row.pair_counts or ():
@@ -335,6 +337,7 @@ def run_placebo_step(session: StudySession, name: str, edit_point: str) -> Place
             for variant in dev.variants
             if ProjectionConfig.from_name(variant).edit_point == edit_point
         }
+        # On dev, so that the test against placebos on test is of a setting chosen elsewhere.
         best_name = best_variant(replace(dev, variants=candidates))
         if best_name is None:
             raise NotMeasurableError(

@@ -149,6 +149,7 @@ def ensure_classifier(
         batch_size=training.batch_size,
         dropout=training.dropout,
         seed=training.seed,
+        # A part of the training: another number of threads gives other weights.
         threads=session.config.threads,
     )
     folder.parent.mkdir(parents=True, exist_ok=True)

@@ -78,6 +78,7 @@ def _panel(result: DownstreamReport, inner: MeasureColumn, outer: MeasureColumn)
         x=alt.X(
             "inner:Q",
             title=_title(inner),
+            # Not from 0: values far from it would fall together in a corner.
             scale=alt.Scale(zero=False),
             axis=alt.Axis(tickCount=6),
         ),

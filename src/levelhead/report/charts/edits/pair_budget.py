@@ -78,6 +78,7 @@ def stability_chart(result: SubspaceStabilityReport, *, subject: str = "") -> Ch
         )
         for named_sites in [list(zip(names, sites, strict=True))]
         for what, title in (
+            # Absolute, because the sign of a fitted direction is arbitrary.
             ("cosine", "|cosine| with the direction of all pairs"),
             ("share", "share of variance, first direction"),
         )
@@ -164,6 +165,7 @@ def _panel(
     x = alt.X(
         "at:Q",
         title="pairs",
+        # Logarithmic, because the numbers of pairs grow by factors, from 5 to 500.
         scale=alt.Scale(type="log", domain=[min(sizes) / 1.25, max(sizes) * 1.25], nice=False),
         axis=alt.Axis(values=sorted(set(sizes)), format="d", grid=False, labelOverlap="greedy"),
     )
@@ -203,6 +205,7 @@ def _row(name: str, pairs: int, estimate: Estimate, names: Sequence[str]) -> dic
     return {
         "of": name,
         "pairs": pairs,
+        # A factor and not a difference: on this axis it is the same distance everywhere.
         "at": pairs * STEP**offset,
         "value": estimate.value,
         "low": estimate.interval.low,

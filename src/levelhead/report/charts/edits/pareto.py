@@ -150,6 +150,7 @@ def _axis_title(text: str, plotted: Sequence[_PlottedPoint], what: str) -> str:
 def _axis_range(plotted: Sequence[_PlottedPoint], what: str) -> tuple[float, float]:
     """The range of an axis: 0, all points, and the intervals of labelled settings."""
     estimates = _estimates(plotted, what)
+    # Intervals off the front are cut: a few wide ones would press all points together.
     labelled = _estimates([entry for entry in plotted if entry.kind != OFF], what)
     values = [0.0, *(estimate.value for estimate in estimates)]
     low = min([*values, *(estimate.interval.low for estimate in labelled)])
@@ -179,6 +180,7 @@ def _row(entry: _PlottedPoint) -> dict[str, Any]:
 def _lines(points: alt.Chart, x: alt.X, y: alt.Y) -> list[alt.Chart]:
     """Plot intervals in both directions; thin off the front, and cut at the ends of the axes."""
     layers = []
+    # Reversed, so that the intervals of other settings lie below those on the front.
     for kind, colour in reversed(list(zip(KINDS, COLOURS, strict=True))):
         width, opacity = (0.6, 0.35) if kind == OFF else (1.6, 0.9)
         rules = points.transform_filter(f"datum.kind === '{kind}'").mark_rule(
@@ -202,6 +204,7 @@ def _looks() -> dict[str, Any]:
         "fill": alt.Fill("kind:N", scale=_scale(COLOURS), legend=legend),
         "shape": alt.Shape("kind:N", scale=_scale(LOOKS), legend=legend),
         "size": alt.Size("kind:N", scale=_scale(SIZES), legend=legend),
+        # By name, descending: other settings are drawn first, the chosen one and the base on top.
         "order": alt.Order("kind:N", sort="descending"),
     }
 

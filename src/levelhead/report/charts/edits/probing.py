@@ -46,6 +46,7 @@ def probing_chart(result: RemovalReport, *, subject: str = "") -> ChartType:
         difference_rows_chart(
             _probes(site_result),
             "AUC on words that were not used to fit the edit",
+            # The AUC of guessing.
             parity=0.5,
             dashes=(REMOVED_BELOW, PRESENT_ABOVE),
         ).properties(
@@ -66,6 +67,7 @@ def probing_chart(result: RemovalReport, *, subject: str = "") -> ChartType:
     if result.dropped:
         captions.append(f"{len(result.dropped)} pairs were left out")
     return apply_theme(
+        # One axis for all sites, so that their AUCs can be compared by eye.
         alt.vconcat(*panels, spacing=26).resolve_scale(x="shared"),
         f"Removed or hidden? {result.verdict}",
         [*subtitle_lines(subject), *captions, *result.notes],

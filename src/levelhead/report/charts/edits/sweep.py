@@ -131,6 +131,7 @@ def _look(plotted: _PlottedVariant, part: SiteGroup | None = None) -> str | None
 def _axis_range(result: SweepReport) -> tuple[float, float]:
     """The common range of all panels, which includes 0."""
     changes = [variant.change for variant in result.variants if variant.change is not None]
+    # With 0, so that the side on which an interval lies is always visible.
     low = min([0.0, *(change.interval.low for change in changes)])
     high = max([0.0, *(change.interval.high for change in changes)])
     spare = 0.03 * (high - low) or 1.0

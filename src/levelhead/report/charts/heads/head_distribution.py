@@ -117,6 +117,7 @@ def distributions_chart(maps: Sequence[tuple[str, HeadMap]]) -> ChartType:
         ]  # the last step needs a right end
     curves = (
         alt.Chart(inline_data(rows))
+        # Steps, because bars of several models would hide each other.
         .mark_line(interpolate="step-after", strokeWidth=2)
         .encode(
             x=alt.X("low:Q", title=_joint_score_title(maps), scale=alt.Scale(nice=False)),

@@ -72,6 +72,7 @@ def heat_map(head_map: HeadMap, *, clip_negative: bool = False) -> ChartType:
 def max_abs_score(*maps: HeadMap) -> float:
     """The largest absolute score of some maps, which is the end of the colour scale."""
     return (
+        # A map of zeros still needs a scale with a width.
         max((abs(head.score) for head_map in maps for head in head_map.heads), default=0.0) or 1.0
     )
 
@@ -130,6 +131,7 @@ def head_grid(
     ]
     if marked and any(head_row["significant"] for head_row in rows):
         layers.append(
+            # A white rim, so that the dot is visible on dark cells as well.
             base.mark_circle(
                 color=INK, stroke="white", strokeWidth=1, opacity=1, size=step * 1.6, tooltip=None
             ).transform_filter("datum.significant")

@@ -87,6 +87,7 @@ def _statistic_panel(row: dict[str, Any]) -> ChartType:
         "value:Q",
         title=None,
         axis=alt.Axis(tickCount=5, format=".3~g", labelFontSize=10),
+        # Without a null distribution, 0 is the only reference that the axis can show.
         scale=alt.Scale(zero=has_no_null, nice=True, padding=0 if has_no_null else 8),
     )
     layers = [] if has_no_null else _null(base)

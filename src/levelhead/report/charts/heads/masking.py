@@ -204,6 +204,7 @@ def _row(way: MaskingTradeOff) -> dict[str, Any]:
     kinds = tuple(dict.fromkeys(interval_over(change.interval) for change in (gain, cost)))
     return {
         "over": " (bias reduction), ".join(kinds) + " (utility cost)" * (len(kinds) > 1),
+        # Only units of random sets begin with a number (`interval_over`), as "3 random head sets".
         "sets": any(kind[:1].isdigit() for kind in kinds),
         "way": way.name,
         "gain": gain.value,

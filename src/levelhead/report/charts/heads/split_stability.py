@@ -88,6 +88,7 @@ def _spread_panel(spread: SplitRange) -> ChartType:
     }
     base = alt.Chart(inline_data([row]))
     tip = [alt.Tooltip("name:N", title="which"), alt.Tooltip("formatted:N", title="median, range")]
+    # A range, not an interval: the splits are of the same items, so they are not independent.
     line = base.mark_rule(color=INK, strokeWidth=2).encode(
         x=alt.X("low:Q", title=None, axis=alt.Axis(tickCount=6)), x2="high:Q", tooltip=tip
     )
