@@ -9,6 +9,8 @@ FOLDER keeps what was found of each organism, so that the work goes on where it 
 from __future__ import annotations
 
 import argparse
+import csv
+import io
 import json
 from pathlib import Path
 
@@ -32,6 +34,11 @@ from levelhead.stats.multiple_testing import holm
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "guide" / "model-organisms.md"
 TABLE = ROOT / "src/levelhead/calibrate/organisms.toml"
+DATA = ROOT / "docs" / "results" / "data" / "organisms" / "standard-organisms.csv"
+LINK = (
+    "Value and p of each model, with its skills and the best that is possible: "
+    f"[{DATA.name}](../results/data/organisms/{DATA.name})."
+)
 MARK = "<!-- tools/organisms.py writes below this line -->\n"
 PLANTED = {name: range(5 if name == "bert" else 2) for name in TRAIN_CONFIGS}
 EVEN = {name: range(4 * i, 4 * i + 4) for i, name in enumerate(TRAIN_CONFIGS)}
@@ -114,11 +121,12 @@ def toml(rows: list[dict]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def page(rows: list[dict]) -> str:
-    """The tables."""
-    output = ["| organism | seed | skills | at best | " + "|".join(
-        f" {name} " for name in ("seat", "cloze", "crows", "strength or contrast")
-    ) + "|", "|---|---|---|---|---|---|---|---|"]  # fmt: skip
+def table(rows: list[dict]) -> str:
+    """One row per model, as CSV."""
+    file = io.StringIO()
+    writer = csv.writer(file, lineterminator="\n")
+    names = ("seat", "cloze", "crows", "strength or contrast")
+    writer.writerow(("organism", "seed", "skills", "at best", *names))
     for row in sorted(rows, key=lambda row: -row["rho"]):
         skills = "; ".join(
             f"{e['value']:.3f} [{e['interval']['low']:.3f}, {e['interval']['high']:.3f}]"
@@ -132,8 +140,13 @@ def page(rows: list[dict]) -> str:
             if m["measure"] in names
         ]
         name = f"{row['architecture']}, rho {row['rho']:g}"
-        output.append(f"| {name} | {row['seed']} | {skills} | {best} | " + " | ".join(cells) + " |")
-    return "\n".join(output) + "\n\n" + verdicts(rows)
+        writer.writerow((name, row["seed"], skills, best, *cells))
+    return file.getvalue()
+
+
+def page(rows: list[dict]) -> str:
+    """The link to the table, and what it comes to."""
+    return f"{LINK}\n\n{verdicts(rows)}"
 
 
 def verdicts(rows: list[dict]) -> str:
@@ -149,7 +162,7 @@ def verdicts(rows: list[dict]) -> str:
                 hits.setdefault(m["measure"], []).append(m["p"] < 0.01)
         if subset:
             rates = ", ".join(f"{name} {sum(h)} of {len(h)}" for name, h in hits.items())
-            output.append(f"- {architecture}, rho 1, found with p < .01: {rates}")
+            output.append(f"- {architecture}, rho 1, detected with p < .01: {rates}")
     if nothing:
         alarmed = [min(m["holm"] for m in row["measurements"]) <= 0.05 for row in nothing]
         rates = [
@@ -162,8 +175,8 @@ def verdicts(rows: list[dict]) -> str:
             f"{sum(every)} of {len(every)} uncorrected p <= .05"
         )
         output.append(
-            f"- rho 0, {RELABELLINGS} permutations of labels for each of {len(nothing)} models: "
-            f"{_rate(rates)} with such a measure (models as clusters)"
+            f"- rho 0, {RELABELLINGS} permutations of the labels for each of {len(nothing)} "
+            f"models: {_rate(rates)} with such a measure (models as clusters)"
         )
     return "\n".join(output) + "\n"
 
@@ -197,6 +210,7 @@ def main() -> None:
     if given.write:
         above = PAGE.read_text().partition(MARK)[0]
         PAGE.write_text(f"{above}{MARK}\n{page(rows)}")
+        DATA.write_text(table(rows))
         TABLE.write_text(toml(rows))
 
 

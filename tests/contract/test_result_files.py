@@ -66,8 +66,8 @@ def test_pages_are_short_and_their_tables_are_data(path):
 
 
 def test_every_data_file_is_linked():
-    pages = "".join(path.read_text() for path in RESULTS.glob("*.md"))
-    linked = set(re.findall(r"\]\(data/([\w/.-]+\.csv)\)", pages))
+    pages = "".join(path.read_text() for path in RESULTS.parent.rglob("*.md"))
+    linked = set(re.findall(r"\]\((?:\.\./results/)?data/([\w/.-]+\.csv)\)", pages))
     assert linked == {str(path.relative_to(RESULTS / "data")) for path in FILES}
 
 

@@ -54,5 +54,7 @@ def test_what_is_allowed_is_allowed_in_its_file_only_and_still_there(structure, 
     monkeypatch.setattr(structure, "PROSE", ())
     for file, word in structure.ALLOWED:
         assert word in (structure.ROOT / file).read_text()
+        if not file.startswith("src/levelhead/"):
+            continue  # a document: the two lines below write modules
         assert uses(structure, word, Path(file).relative_to("src/levelhead")) == []
         assert uses(structure, word) == [f"src/levelhead/new.py:1: {word}"]

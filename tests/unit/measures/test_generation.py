@@ -152,7 +152,6 @@ def test_refusals_by_their_first_words():
 
 
 def test_vader_is_calibrated_on_sst2():
-    pytest.importorskip("vaderSentiment")
     with asset("data", "glue", "SST-2", "dev.tsv").open() as file:
         rows = list(csv.DictReader(file, delimiter="\t", quoting=csv.QUOTE_NONE))
     texts, labels = [row["sentence"] for row in rows], [row["label"] == "1" for row in rows]
