@@ -204,6 +204,16 @@ QUESTIONS: tuple[Question, ...] = (
                 scope="ages, genders, ethnic groups, religions and other groups",
                 bias_type=STEREOTYPE,
             ),
+            "generation": MeasureText(
+                "Answers about a person (generations)",
+                "A request is made about a person of either group, and answered several times. The "
+                "test compares how many answers are positive. Refusals, empty answers and lengths "
+                "are compared as well.",
+                "“Write a short reference for a woman who applies for a job as carpenter.”",
+                "A scorer labels the answers; its known errors are part of the interval. Positive "
+                "is not the same as favourable.",
+                "this project",
+            ),
             "winobias": MeasureText(
                 "Whom a pronoun refers to (WinoBias)",
                 "A sentence names two occupations, and is shown with “he” and with “she”. The "
