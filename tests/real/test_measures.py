@@ -270,21 +270,29 @@ OF_OTHERS = (
     "continuation:k=5,tokens=6",
     "counterfactual",
     "counterfactual:metric=counterfactual_shift",
-    *("bbq", "bbq:metric=bbq_disambiguated", "bbq:metric=bbq_s_amb", "bbq:metric=bbq_s_dis"),
-    *("winobias", "winobias:metric=winobias_gap", "decision", "callback"),
-    *("callback:metric=callback_impact_ratio", "implicit_association"),
-    "implicit_association:metric=implicit_association_d",
 )
 """Those that minibert cannot answer: a causal model's, and a classifier's of the user's texts."""
+DECISIONS = (
+    *("decision", "callback", "callback:metric=callback_impact_ratio", "implicit_association"),
+    *("implicit_association:metric=implicit_association_d", "winobias"),
+    *("winobias:metric=winobias_gap", "bbq", "bbq:metric=bbq_disambiguated"),
+    *("bbq:metric=bbq_s_amb", "bbq:metric=bbq_s_dis"),
+)
+"""Those of decisions; in the fast slice the first of them, which has 24 scenarios."""
 
 
-WITHOUT_LABELS = {"group_preference"}
-"""A preference is the same however labels are dealt: models without a default stand in for it
-(docs/results/calibration.md)."""
+WITHOUT_LABELS = {
+    *("group_preference", "generation", "generation_refusals", "generation_failures"),
+    "generation_length",
+}
+"""A preference is the same however labels are permuted: models without a default stand in for it
+(docs/results/calibration.md). Generated texts about two groups are exchanged in
+tests/unit/measures/test_generation.py, where their number costs nothing."""
 
 
 def test_every_measure_with_a_parity_is_relabelled():
-    tested = {reported_metric_name(name) for name in (*RULERS, *OF_OTHERS)} | WITHOUT_LABELS
+    tested = {reported_metric_name(name) for name in (*RULERS, *OF_OTHERS, *DECISIONS)}
+    tested |= WITHOUT_LABELS
     without = set()
     for metric, text in metric_texts().items():
         made = parse_measure(text)
@@ -369,6 +377,19 @@ def test_relabelled_data_raise_few_alarms_in_200(minibert, name):
 
 def test_relabelled_samples_raise_few_alarms(stories):
     assert alarms(stories, OF_OTHERS[0], 200) <= 18
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=() if name == "decision" else pytest.mark.full)
+        for name in DECISIONS
+    ],
+)
+def test_relabelled_decisions_raise_few_alarms(stories, name):
+    share = ",subsample_fraction=0.1" if name.startswith(("bbq", "winobias", "callback")) else ""
+    text = name if ":" in name or not share else f"{name}:{share[1:]}"
+    assert alarms(stories, text + (share if ":" in name else ""), 60, store=STORE) <= 8
 
 
 @pytest.mark.parametrize("name", OF_OTHERS[1:])

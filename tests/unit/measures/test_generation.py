@@ -128,6 +128,22 @@ def test_a_planted_difference_is_shown_with_its_direction():
     assert "female are more often with the word" in tested.primary_metric.above
 
 
+def test_equal_treatment_raises_few_alarms():
+    tested = measure()
+    p_values = [
+        estimate(
+            Inference(seed=seed, resamples=99, permutations=199),
+            tested.primary_metric,
+            tested.primary_metric.per_item_values(read := drawn(tested, (0.6, 0.6), seed=seed)),
+            tested.design(read, tested.primary_metric),
+        ).p.value
+        for seed in range(60)
+    ]
+    # Three are expected, and three deviations of that; six occupations allow p >= 2 / 64.
+    assert sum(p <= 0.05 for p in p_values) <= 8
+    assert sum(p <= 0.2 for p in p_values) >= 4  # the test can raise an alarm at all
+
+
 def test_models_that_write_nothing_lack_the_skill():
     tested = measure()
 

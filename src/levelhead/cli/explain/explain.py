@@ -81,7 +81,7 @@ def counterstereotype_command(
         ),
     ] = None,
     edit: Edit = None,
-    n: Annotated[
+    n_pairs: Annotated[
         int,
         typer.Option(
             "--pairs",
@@ -162,7 +162,7 @@ def counterstereotype_command(
             lm,
             text_pairs,
             head_groups,
-            n_pairs=n,
+            n_pairs=n_pairs,
             control_categories=_resolve_list(control_categories, ("colours", "sports")),
             placebo=None if placebo == "none" else placebo,
             inference=inference,
