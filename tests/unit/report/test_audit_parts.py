@@ -76,7 +76,9 @@ def test_the_axis_is_symmetric_and_cuts_what_is_beyond_it():
 
 def test_a_size_is_described_without_the_measures_unit_where_there_is_a_plainer_one():
     seat = audits.judged("seat", -0.6, 0.001, unit="standard deviations")
-    assert describe_size(seat) == ("effect size 0.6 (interval 0.4 to 0.8), by convention medium")
+    assert describe_size(seat) == (
+        "effect size 0.6 (95% interval 0.4 to 0.8), by convention medium"
+    )
     assert describe_size(seat.model_copy(update={"parity": None, "p": None})) == ""
 
 

@@ -332,14 +332,18 @@ def _reliability(measurement: Measurement) -> Reliability:
 
 
 def describe_certainty(measurement: Measurement) -> str:
-    """How sure a finding is: the corrected p-value, and what is known about the measure."""
+    """How sure a finding is: corrected p-value, strength, and what is known about the measure."""
     reliability = _reliability(measurement)
     known = {
-        "passed": "measure checked on planted bias",
-        "failed": "measure failed on planted bias",
-    }.get(reliability.kind, "measure not checked on planted bias")
+        "passed": "the test found bias that was planted in other models",
+        "failed": "the test failed on models with planted bias",
+    }.get(reliability.kind, "the test was not tried on models with planted bias")
     p = p_text(adjusted_p_value(measurement))
-    return f"How sure: p {p}; {known}." if p else f"How sure: {known}."
+    is_corrected = measurement.p is not None and measurement.p.adjusted is not None
+    p_part = f"p {p}{' (corrected)' if is_corrected else ''}" if p else ""
+    # Below 1, a result can be significant and yet be one that most samples would not show.
+    parts = [p_part, describe_scaled_size(measurement), known]
+    return f"How sure: {'; '.join(part for part in parts if part)}."
 
 
 def _command(audit: Audit, row: AuditMeasureVerdict) -> str:

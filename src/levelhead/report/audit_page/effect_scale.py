@@ -66,6 +66,12 @@ def scale_effect(measurement: Measurement | None) -> ScaledEffect | None:
     return ScaledEffect(value, low, high)
 
 
+def strength_of(measurement: Measurement | None) -> float:
+    """Size of an effect in units of the minimum detectable effect; 0 if there is none."""
+    effect = scale_effect(measurement)
+    return 0.0 if effect is None else abs(effect.value)
+
+
 def axis_limit(effects: Iterable[ScaledEffect]) -> int:
     """The end of an axis that shows all effects, within fixed limits."""
     ends = [abs(end) for effect in effects for end in (effect.low, effect.high)]
@@ -108,31 +114,38 @@ def describe_size(measurement: Measurement) -> str:
     """The distance from parity and its interval, in words that need no knowledge of the measure.
 
     >>> from types import SimpleNamespace as Shown
-    >>> describe_size(Shown(unit="log-odds", effect=(-0.7, -0.9, -0.5), value=0.7, parity=0.0))
-    'odds 2 to 1 (interval 1.6 to 2.5)'
-    >>> describe_size(Shown(unit="% of pairs", effect=(8.0, 2.0, 9.0), value=58.0, parity=50.0))
-    '58% of pairs (interval 52 to 59); parity is 50%'
+    >>> ends = Shown(level=0.95)
+    >>> describe_size(
+    ...     Shown(unit="log-odds", effect=(-0.7, -0.9, -0.5), value=0.7, parity=0.0, interval=ends)
+    ... )
+    'odds 2 to 1 (95% interval 1.6 to 2.5)'
+    >>> describe_size(
+    ...     Shown(unit="% of pairs", effect=(8.0, 2.0, 9.0), value=58.0, parity=50.0, interval=ends)
+    ... )
+    '58% of pairs (95% interval 52 to 59); parity is 50%'
     """
     if measurement.effect is None or measurement.parity is None:
         return ""
     value, *ends = measurement.effect
-    # The side is named in words: the size is that of its distance from parity.
-    low, high = sorted(-end if value < 0 else end for end in ends)
-    distance, unit = abs(value), measurement.unit
+    unit, level = measurement.unit, f"{measurement.interval.level:.0%} interval"
+    # The side of a detected effect is named in words, so the size is its distance from parity. An
+    # interval on both sides keeps its signs: it has no side, and the chart shows them, too.
+    has_side = min(ends) > 0 or max(ends) < 0
+    is_mirrored = value < 0 and (has_side or unit == LOG_ODDS)
+    low, high = sorted(-end if is_mirrored else end for end in ends)
+    distance = -value if is_mirrored else value
     if unit == LOG_ODDS and distance < MAX_LOG_ODDS:
         # exp overflows above 709.
         odds, least, most = (math.exp(number) for number in (distance, low, min(high, 700)))
-        return f"odds {odds:.2g} to 1 (interval {least:.2g} to {most:.2g})"
+        return f"odds {odds:.2g} to 1 ({level} {least:.2g} to {most:.2g})"
     if unit == STANDARD_DEVIATIONS:
-        word = next(word for least, word in COHEN if distance >= least)
-        return (
-            f"effect size {distance:.2g} (interval {low:.2g} to {high:.2g}), by convention {word}"
-        )
+        word = next(word for least, word in COHEN if abs(distance) >= least)
+        return f"effect size {distance:.2g} ({level} {low:.2g} to {high:.2g}), by convention {word}"
     if unit.startswith(PERCENT):
         low, high = (measurement.parity + end for end in ends)
         parity = f"parity is {measurement.parity:.3g}%"
-        return f"{measurement.value:.3g}{unit} (interval {low:.3g} to {high:.3g}); {parity}"
-    return f"{distance:.3g} {unit}".rstrip() + f" from parity (interval {low:.3g} to {high:.3g})"
+        return f"{measurement.value:.3g}{unit} ({level} {low:.3g} to {high:.3g}); {parity}"
+    return f"{distance:.3g} {unit}".rstrip() + f" from parity ({level} {low:.3g} to {high:.3g})"
 
 
 def format_with_unit(number: str, unit: str) -> str:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from levelhead.core.verdicts import NO_SKILL
 from levelhead.report.audit_page.comparison import COST, IMPROVED, WORSE, classify_change
+from levelhead.report.audit_page.effect_scale import strength_of
 from levelhead.report.audit_page.questions import find_question
 from levelhead.study.audit.suite import LOCATORS
 
@@ -128,11 +129,11 @@ def _steps_after_finding(
 ) -> list[NextStep]:
     """Steps after bias was detected: read, locate, mitigate, and guard the release."""
     question = find_question(detected[0].measure)
-    examples = next((row.examples_anchor for row in detected if row.examples_anchor), "")
+    strongest_first = sorted(detected, key=lambda row: -strength_of(row.measurement))
+    examples = next((row.examples_anchor for row in strongest_first if row.examples_anchor), "")
     steps = [
         NextStep(
-            "Read the examples behind the first finding, and decide whether they matter for your "
-            "use.",
+            "Read the examples behind each finding, and decide whether they matter for your use.",
             target=examples or ("questions" if question is None else f"q-{question.id}"),
         )
     ]
@@ -150,8 +151,8 @@ def _steps_after_finding(
     elif locator is not None:
         steps.append(
             NextStep(
-                "Find the attention heads that carry the bias, mask them, and audit the edited "
-                "model.",
+                "Try an edit: find the parts of the model (attention heads) that carry this bias, "
+                "switch them off, and audit again. Other findings may not change.",
                 f"levelhead locate {model} -m {shlex.quote(locator)} -o heads.json\n"
                 "levelhead mitigate mask heads.json --top 3 -o edit\n"
                 f"levelhead audit {model} --edit edit --against base -o edited",

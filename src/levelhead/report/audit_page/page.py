@@ -24,7 +24,7 @@ from levelhead.report.audit_page.data_sections import (
     provenance_section,
     statistics_section,
 )
-from levelhead.report.audit_page.effect_scale import describe_size
+from levelhead.report.audit_page.effect_scale import describe_size, strength_of
 from levelhead.report.audit_page.next_steps import choose_next_steps
 from levelhead.report.audit_page.questions import find_question
 from levelhead.report.audit_page.result_sections import (
@@ -131,10 +131,10 @@ def make_tiles(verdict: AuditVerdict) -> tuple[Tile, ...]:
 
 
 def make_findings(verdict: AuditVerdict) -> tuple[Finding, ...]:
-    """What was detected, the core suite first."""
+    """What was detected: the core suite first, strong findings before weak ones."""
     rows = [*verdict.measures, *verdict.derived]
     detected = [row for row in rows if row.role == "bias" and row.outcome == "detected"]
-    detected.sort(key=lambda row: not row.is_core)
+    detected.sort(key=lambda row: (not row.is_core, -strength_of(row.measurement)))
     return tuple(
         Finding(
             truncate_text(
