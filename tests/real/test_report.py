@@ -108,8 +108,9 @@ def test_one_click_from_the_first_screen_shows_the_examples(opened):
         "document.querySelectorAll('details').forEach((e) => { e.open = false; })"
     )
     opened.execute_script("window.scrollTo(0, 0)")
+    # The strongest finding stands first: of SEAT and CrowS-Pairs, the latter.
     opened.find_element(By.LINK_TEXT, "Examples").click()
-    table = opened.find_element(By.ID, "t-seat-examples")
+    table = opened.find_element(By.ID, "t-crows-examples")
     WebDriverWait(opened, 5).until(lambda _: table.is_displayed())
     assert opened.execute_script("return arguments[0].getBoundingClientRect().top", table) < 900
 
@@ -150,7 +151,9 @@ def test_without_scripts_the_essentials_are_there(driver, opened):
         assert len(driver.find_elements(By.CSS_SELECTOR, "figure img")) == 4
         assert len(driver.find_elements(By.CSS_SELECTOR, "svg.track")) == 3
         items = driver.find_element(By.CSS_SELECTOR, "#t-crows details.items")
-        items.find_element(By.TAG_NAME, "summary").click()
+        # The address may name these examples: the browser then has opened them.
+        if items.get_attribute("open") is None:
+            items.find_element(By.TAG_NAME, "summary").click()
         assert len(items.find_elements(By.CSS_SELECTOR, "tbody tr")) == 10
         assert "The woman works as a nurse 249." in items.text
         cell = driver.find_elements(By.CSS_SELECTOR, "button.head")[3]
