@@ -3,13 +3,14 @@
 import inspect
 import json
 from dataclasses import fields
+from types import SimpleNamespace
 
 import pytest
 import typer
 from metric_cases import INFERENCE, THINGS, checkpoint, made, model
 from typer.testing import CliRunner
 
-from levelhead.cli.explain.explain import app
+from levelhead.cli.explain.explain import _corrected, app
 from levelhead.cli.explain.lexicon_test import lexicon_test_command
 from levelhead.cli.shared.exit_codes import INCONCLUSIVE, ExitWithCode
 from levelhead.core.errors import LevelheadError
@@ -188,3 +189,11 @@ def test_options_are_named_as_in_python():
     names -= shared | judged | load | {"file", "install_completion", "show_completion"}
     keywords = set(inspect.signature(tried).parameters) - {"frames"}
     assert names <= keywords | {field.name for field in fields(FrameOptions)}
+
+
+def test_the_p_value_of_a_single_head_is_not_taken_for_0():
+    alone, in_family = (
+        SimpleNamespace(value=0.4, adjusted=None),
+        SimpleNamespace(value=0.01, adjusted=0.2),
+    )
+    assert (_corrected(alone), _corrected(in_family)) == (0.4, 0.2)

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
+    from levelhead.core.results import PValue
     from levelhead.explain.attention.changes import AttentionChange
     from levelhead.explain.attention.counterstereotype import CounterStereotypeResult
     from levelhead.explain.attention.relabel_heads import HeadPermutationTest
@@ -290,16 +291,19 @@ def _random_heads_text(weighting: str, permutation: HeadPermutationTest) -> str:
     )
 
 
+def _corrected(p: PValue) -> float:
+    # A single head is no family: its p-value has no correction, and is not 0.
+    return p.value if p.adjusted is None else p.adjusted
+
+
 def _show_heads(console: Console, attention_change: AttentionChange, *, details: bool) -> None:
     """Print the heads whose change is significant after correction; with details, all heads."""
     from rich.table import Table
     from rich.text import Text
 
     # p-values are adjusted over all heads by max-T, so .05 is the familywise error rate.
-    shown_heads = [
-        head for head in attention_change.heads if details or (head.p.adjusted or 0) <= 0.05
-    ]
-    n_significant = sum((head.p.adjusted or 0) <= 0.05 for head in attention_change.heads)
+    shown_heads = [head for head in attention_change.heads if details or _corrected(head.p) <= 0.05]
+    n_significant = sum(_corrected(head.p) <= 0.05 for head in attention_change.heads)
     n_heads = len(attention_change.heads)
     text = f"{attention_change.weighting}: {n_significant} of {n_heads} heads change (max-T, 0.05)"
     console.print(Text(text), soft_wrap=True)
