@@ -97,10 +97,11 @@ def test_kinds_dealt_anew_are_seldom_significant_in_500():
     assert hits <= 35, f"{hits} of 500, {proportion_interval(hits, 500)}"
 
 
-# More than 5 s: organisms of the standard recipe, which the fast tier trains once and shares.
+# More than 5 s: the organisms of the demo, which the fast tier trains once and shares.
+@pytest.mark.parametrize("quick", [True, pytest.param(False, marks=pytest.mark.full)])
 @pytest.mark.parametrize(("rho", "result"), [(1.0, True), (0.0, False)])
-def test_the_base_margin_is_found_where_it_was_planted_and_only_there(rho, result):
-    organism = make_organism("bert", rho)
+def test_the_base_margin_is_found_where_it_was_planted_and_only_there(rho, result, quick):
+    organism = make_organism("bert", rho, quick=quick)
     lm = organism.load_lm()
     answers = Battery(organism.planted_measures().cloze(lm)).read(lm)
     margin = estimate_margin(answers, "base", Inference(resamples=199))

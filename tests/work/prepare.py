@@ -11,7 +11,7 @@ from contextlib import suppress
 import assets
 import pytest
 
-from levelhead.calibrate.demo import RHOS, VISIBLE_HEAD, make_demo_organism
+from levelhead.calibrate.demo import RHOS, VISIBLE_HEAD
 from levelhead.calibrate.organisms.organism import make_organism
 from levelhead.models.loading.load import load
 
@@ -25,11 +25,8 @@ def main():
     with suppress(NOT_HERE):
         load(assets.smollm2())  # converted once, into the cache: most of a minute
     for rho in RHOS:
-        make_demo_organism("bert", rho, seed=0, quick=True).grow()
-    make_demo_organism("gpt2", 1.0, seed=0, quick=True, visible_head=VISIBLE_HEAD).grow()
-    for rho in RHOS:
-        make_organism("bert", rho).grow()
-    make_organism("gpt2", 1.0, visible_head=VISIBLE_HEAD).grow()
+        make_organism("bert", rho, quick=True).grow()
+    make_organism("gpt2", 1.0, visible_head=VISIBLE_HEAD, quick=True).grow()
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from levelhead.calibrate.organisms.language_pairs import make_planted_pairs
-from levelhead.calibrate.organisms.organism import HELD_OUT_SEED_OFFSET, Organism, make_organism
+from levelhead.calibrate.organisms.organism import HELD_OUT_SEED_OFFSET, make_organism
 from levelhead.calibrate.skills import SkillEstimate, measure_skills
 from levelhead.core.canonical_json import content_hash
 from levelhead.core.errors import NotMeasurableError
@@ -25,14 +25,12 @@ from levelhead.study.steps.config import ModelSource
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from levelhead.calibrate.organisms.organism import Organism
     from levelhead.core.results import Measurement, Record
     from levelhead.locate.head_map import HeadMap
     from levelhead.measures.compare import Comparison
 
 RHOS = (0.0, 1.0)
-QUICK_STEPS = {"bert": 600, "roberta": 600, "albert": 600, "gpt2": 300, "llama": 300}
-"""Training steps of the quick demo, a third of the full ones: enough for measures to detect the
-planted bias, too few for the model to learn all of its language."""
 VISIBLE_HEAD = (1, 2)
 """(layer, head) of the third model's only head that sees group words, counted from 0."""
 UTILITY_SENTENCES = 60
@@ -98,7 +96,7 @@ def run_demo(
     """
     demo_models = []
     for rho in RHOS:
-        organism_model = make_demo_organism(architecture, rho, seed=seed, quick=quick)
+        organism_model = make_organism(architecture, rho, seed=seed, quick=quick)
         label = f"training rho {rho:g}"
         lm = organism_model.load_lm(partial(progress, label))
         skills = measure_skills(lm, organism_model.language, seed=seed + HELD_OUT_SEED_OFFSET)
@@ -130,9 +128,7 @@ def locate_visible_head(
     Returns:
         The head map, and the site of the known head.
     """
-    organism_model = make_demo_organism(
-        "gpt2", 1.0, seed=seed, quick=quick, visible_head=VISIBLE_HEAD
-    )
+    organism_model = make_organism("gpt2", 1.0, seed=seed, quick=quick, visible_head=VISIBLE_HEAD)
     lm = organism_model.load_lm(lambda done, total: progress("training a known head", done, total))
     # On all items: a top tenth of 52 would be five.
     measure = replace(organism_model.planted_measures().contrast, top=1.0)
@@ -216,30 +212,6 @@ def make_demo_audit(
     }
     results |= {f"against.edited.{comparison.measure}": comparison for comparison in comparisons}
     return audit, results | {"map.heads": head_map}
-
-
-def make_demo_organism(
-    architecture: str,
-    rho: float,
-    *,
-    seed: int,
-    quick: bool,
-    visible_head: tuple[int, int] | None = None,
-) -> Organism:
-    """Create one of the demo's organisms.
-
-    Args:
-        architecture: bert, roberta, albert, gpt2 or llama.
-        rho: strength of the planted bias, 0 to 1.
-        seed: random seed of text and training.
-        quick: whether to train for a third of the steps.
-        visible_head: (layer, head), counted from 0, of the one head that sees group words.
-    """
-    organism_model = make_organism(architecture, rho, seed=seed, visible_head=visible_head)
-    if not quick:
-        return organism_model
-    steps = QUICK_STEPS[architecture]
-    return replace(organism_model, train_config=replace(organism_model.train_config, steps=steps))
 
 
 def _get_corrected_p(measurement: Measurement) -> float:

@@ -12,6 +12,7 @@ from levelhead.calibrate.organisms import organism as organisms
 from levelhead.calibrate.organisms.language import Language
 from levelhead.calibrate.organisms.organism import (
     HELD_OUT_SEED_OFFSET,
+    QUICK_STEPS,
     THREADS,
     TRAIN_CONFIGS,
     Organism,
@@ -33,13 +34,18 @@ from levelhead.models.training.from_scratch import TrainConfig
 from levelhead.stats.multiple_testing import holm
 
 INFERENCE = Inference(resamples=199, permutations=999)
-STANDARD = [
-    pytest.param(config, None, marks=[pytest.mark.full] * (config != "bert"))
-    for config in TRAIN_CONFIGS
+MODELS = [
+    *((config, None, False) for config in TRAIN_CONFIGS),
+    ("gpt2", (1, 2), False),
+    ("bert", None, True),
+    ("gpt2", (1, 2), True),
 ]
-KNOWN_HEAD = pytest.param("gpt2", (1, 2), id="gpt2 with a known head")
-"""A model is grown for up to a minute. The fast tier grows those of `levelhead demo` alone, which
-are one of either kind: a masked and a causal one."""
+STANDARD = [
+    pytest.param(*model, marks=[pytest.mark.full] * (not model[2]), id=" ".join(map(str, model)))
+    for model in MODELS
+]
+"""A model is trained for up to a minute. The fast tier trains those of `levelhead demo` alone, for
+a third of the steps: a masked and a causal one."""
 TINY = Organism(
     Language(1.0),
     TrainConfig("gpt2", layers=1, heads=2, width=8, steps=2, batch_size=4),
@@ -152,15 +158,17 @@ def test_the_text_of_a_standard_organism_is_the_one_of_the_table(architecture):
 
 
 # More than 5 s where an organism is not in the cache yet: it is grown.
-@pytest.mark.parametrize(("architecture", "known_head"), [*STANDARD, KNOWN_HEAD])
-def test_a_planted_bias_is_found_in_a_model_that_knows_its_language(architecture, known_head):
-    organism = make_organism(architecture, 1.0, visible_head=known_head)
+@pytest.mark.parametrize(("architecture", "known_head", "quick"), STANDARD)
+def test_a_planted_bias_is_found_in_a_model_that_knows_its_language(
+    architecture, known_head, quick
+):
+    organism = make_organism(architecture, 1.0, visible_head=known_head, quick=quick)
     folder = organism.grow()
     here = dict(installed_versions()) | {"machine": describe_machine(), "threads": THREADS}
     same = all(
         KNOWN[name] == here[name] for name in ("torch", "transformers", "machine", "threads")
     )
-    if same and known_head is None:
+    if same and known_head is None and not quick:
         subset = file_hash(folder / "model.safetensors")
         assert subset == facts(architecture, 1.0)["weights_sha256"]
     lm = organism.load_lm()
@@ -178,10 +186,12 @@ def check_skills(lm, single):
     for skill in measure_skills(
         lm, single.language, seed=single.train_config.seed + HELD_OUT_SEED_OFFSET
     ):
-        if skill.estimate.unit == "bits":
-            assert -0.02 < skill.estimate.value < 0.06, skill
-        elif skill.estimate.name == "pronouns that agree":
+        if skill.estimate.name == "pronouns that agree":
             assert skill.estimate.value > 0.85, skill  # chance: 0.5
+        elif single.train_config.steps == QUICK_STEPS[single.train_config.architecture]:
+            continue  # too few steps to learn the rest of the language
+        elif skill.estimate.unit == "bits":
+            assert -0.02 < skill.estimate.value < 0.06, skill
         else:
             assert skill.estimate.value > 0.85 * skill.best, skill
 
@@ -189,9 +199,11 @@ def check_skills(lm, single):
 # More than 5 s: 10 permutations are four measures each, and the organism may have to be grown. Of
 # tests that keep their level 10 raise 0.5 alarms, more than 3 with a chance of .001 (the seeds are
 # fixed); tests that reject half the time raise 5. 30 permutations bound the level more closely.
-@pytest.mark.parametrize(("deals", "most"), [(10, 3), pytest.param(30, 5, marks=pytest.mark.full)])
-def test_without_a_bias_nothing_is_found_whatever_the_labels(deals, most):
-    organism = make_organism("bert", 0.0)
+@pytest.mark.parametrize(
+    ("quick", "deals", "most"), [(True, 10, 3), pytest.param(False, 30, 5, marks=pytest.mark.full)]
+)
+def test_without_a_bias_nothing_is_found_whatever_the_labels(quick, deals, most):
+    organism = make_organism("bert", 0.0, quick=quick)
     lm = organism.load_lm()
     check_skills(lm, organism)
     for name, measure in organism.planted_measures().for_model(lm).items():
@@ -212,7 +224,7 @@ def test_without_a_bias_nothing_is_found_whatever_the_labels(deals, most):
 
 
 def test_another_deal_of_labels_asks_nothing_new(monkeypatch):
-    organism = make_organism("bert", 1.0)
+    organism = make_organism("bert", 1.0, quick=True)
     lm = organism.load_lm()
     values = {
         name: measure.reduce(measure.read(lm)[0])
@@ -223,8 +235,9 @@ def test_another_deal_of_labels_asks_nothing_new(monkeypatch):
         assert abs(measure.reduce(measure.read(lm)[0])) < abs(values[name]), name
 
 
-def test_a_known_head_carries_all_of_the_margin():
-    organism = make_organism("gpt2", 1.0, visible_head=(1, 2))
+@pytest.mark.parametrize("quick", [True, pytest.param(False, marks=pytest.mark.full)])
+def test_a_known_head_carries_all_of_the_margin(quick):
+    organism = make_organism("gpt2", 1.0, visible_head=(1, 2), quick=quick)
     lm = organism.load_lm()
     check_skills(lm, organism)
     pairs = organism.planted_measures().crows.pairs
