@@ -31,6 +31,7 @@ WORDS = ["woman", "man", "schoolgirl"]
 TEXTS = ["The river was high and the bridge was closed.", "He waited here."]
 QUESTIONS = [*REQUESTS[:2], "What is the capital of France?", "Name three jobs."]
 GREEDY = GenerationConfig(max_tokens=24, temperature=0)
+SHORT = GenerationConfig(max_tokens=6, temperature=0)
 SAMPLED = GenerationConfig(max_tokens=12, seed=3)
 FLOAT32, QUANTISED = 1e-3, 1.0
 """Largest differences of log-probabilities that are accepted: in float32, and by llama.cpp."""
@@ -134,9 +135,9 @@ def test_query_kinds_choose_and_generate(local, backend):
     choices = QuerySet("choose", FrozenDict(settings), ("requests",), items)
     texts = QuerySet(
         "generate",
-        FrozenDict({"chat": CHAT.settings, **GREEDY.settings}),
+        FrozenDict({"chat": CHAT.settings, **SHORT.settings}),
         ("requests",),
-        tuple(MeasureItem(request, ((request, 0),), (request,)) for request in QUESTIONS),
+        tuple(MeasureItem(request, ((request, 0),), (request,)) for request in QUESTIONS[:2]),
     )
     sets = [choices, texts]
     context = RunContext()
@@ -144,7 +145,7 @@ def test_query_kinds_choose_and_generate(local, backend):
     assert torch.equal(here[0].values[..., 3:], there[0].values[..., 3:])  # numbers of tokens
     assert difference("choose", here[0].values[..., :3], there[0].values[..., :3]) < limit
     assert not there[0].dropped
-    assert len(there[1].texts) == len(QUESTIONS)
+    assert len(there[1].texts) == 2
     assert here[1].values.shape == there[1].values.shape
     assert model_key(local) != model_key(remote)
 

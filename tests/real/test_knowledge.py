@@ -36,7 +36,7 @@ def some(which=("nurse", "carpenter")):
 @pytest.mark.parametrize(
     ("form", "name"),
     [("auto", "minibert-en"), ("auto", "stories15m"), ("paper", "stories15m"),
-     ("auto", "SmolLM2"), ("chat", "SmolLM2")],
+     pytest.param("auto", "SmolLM2", marks=pytest.mark.full), ("chat", "SmolLM2")],
 )  # fmt: skip
 def test_words_and_likeliest_tokens_are_those_of_a_literal_loop(form, name):
     folder = smollm2() if name == "SmolLM2" else asset("models", name)
@@ -83,9 +83,9 @@ def any_contrast(answers, seed):
 
 def test_kinds_dealt_anew_are_seldom_significant():
     # Occupations are the units of the test: all 40, whatever the number of backgrounds.
-    answers = responses_of(2)
-    hits = sum(any_contrast(answers, seed) for seed in range(25))
-    assert proportion_interval(hits, 25).low < 0.07, f"{hits} of 25"
+    answers = responses_of(1)
+    hits = sum(any_contrast(answers, seed) for seed in range(20))
+    assert proportion_interval(hits, 20).low < 0.07, f"{hits} of 20"
 
 
 @pytest.mark.full

@@ -62,8 +62,16 @@ def scored(tasks, monkeypatch, **args):
     return result["results"]["rooms"]
 
 
-def test_an_edited_model_has_another_score_and_a_baked_one_the_same(tasks, tmp_path, monkeypatch):
-    model = str(smollm2())
+# SmolLM2 takes a quarter of a minute. The small model knows too little for a bound of its accuracy,
+# and the harness's class forgets its beginning token; ours loads the exported weights, too.
+@pytest.mark.parametrize(
+    ("name", "baked", "least"),
+    [("stories15m", "levelhead", 0), pytest.param("SmolLM2", "hf", 4 / 6, marks=pytest.mark.full)],
+)
+def test_an_edited_model_has_another_score_and_a_baked_one_the_same(
+    name, baked, least, tasks, tmp_path, monkeypatch
+):
+    model = str(smollm2() if name == "SmolLM2" else asset("models", name))
     lm = load(model)
     sites = [Site("head_out", layer, head) for layer in range(3) for head in range(4)]
     edit = HeadScale(sites, 0)
@@ -73,14 +81,14 @@ def test_an_edited_model_has_another_score_and_a_baked_one_the_same(tasks, tmp_p
     edited = scored(tasks, monkeypatch, pretrained=model, edit=str(tmp_path / "edit"))
     unedited = scored(
         *(tasks, monkeypatch),
-        model="hf",
+        model=baked,
         pretrained=str(tmp_path / "baked"),
         dtype="float32",
     )
-    name = "brier_score,none"
-    assert abs(edited[name] - base[name]) > 0.005
-    assert edited[name] == pytest.approx(unedited[name], abs=1e-4)
-    assert base["acc,none"] >= 4 / 6
+    brier = "brier_score,none"
+    assert abs(edited[brier] - base[brier]) > 0.005
+    assert edited[brier] == pytest.approx(unedited[brier], abs=1e-4)
+    assert base["acc,none"] >= least
 
 
 def test_the_beginning_token_that_a_tokenizer_forgets_is_there():
