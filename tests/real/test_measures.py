@@ -86,11 +86,11 @@ def test_pppl_is_that_of_a_literal_loop(minibert):
 @pytest.mark.parametrize("protocol", ["nangia", "meade"])  # 5 s: one forward a shared token
 def test_crows_is_that_of_a_literal_loop(minibert, protocol):
     rows = list(dataset("crows-pairs").items("all"))
-    subset = tuple(rows[i] for i in range(0, 1508, 300))
+    subset = tuple(rows[i] for i in range(0, 1508, 400))
     measure = Crows(subset, protocol=protocol)
     (result,) = measure.read(minibert)
     margins = dict(zip([item.id for item in result.items], measure.margins(result), strict=True))
-    assert len(margins) >= 4
+    assert len(margins) >= 3
     for pair in subset:
         if pair.id not in margins:
             continue
@@ -134,7 +134,7 @@ def test_ppl_and_the_contrast_are_those_of_literal_loops(stories):
         assert float(s) == pytest.approx(four[0] - four[1] - four[2] + four[3], abs=1e-3)
 
 
-def test_strength_and_distance_are_those_its_makers_measured(minibert):
+def test_strength_is_that_its_makers_measured(minibert):
     """TRAINING.md of the assets: rounded, one thread, float32.
 
     More than 5 s: the published values are of the whole part.
@@ -142,6 +142,10 @@ def test_strength_and_distance_are_those_its_makers_measured(minibert):
     result = parse_measure("strength:part=dev")(minibert, inference=QUICK)
     assert round(result.value, 3) == 0.139
     assert round(result.extra("signed mean").value, 3) == -0.008
+
+
+@pytest.mark.full  # the fast tier relabels a part of it
+def test_distance_is_that_its_makers_measured(minibert):
     assert round(parse_measure("distance:part=dev")(minibert, inference=QUICK).value, 3) == 0.188
 
 
@@ -231,7 +235,7 @@ def test_one_sampled_token_has_the_exact_mass_of_the_next(stories, k):
 
 
 def test_a_classifier_of_a_few_hundred_pairs_is_measured_by_all_its_measures():
-    lm = load(snli_classifier(320, tuning=FinetuneConfig(epochs=1)))
+    lm = load(snli_classifier(128, tuning=FinetuneConfig(epochs=1)))
     subset = tuple(list(dataset("snli").items("dev"))[:100])
     result = SnliAccuracy(subset)(lm, inference=QUICK)
     assert result.n == 100
@@ -338,7 +342,8 @@ def alarms(lm, name, relabellings, subset=None, store=None):
 
 
 PARTLY = {
-    "distance": 0.5,
+    "strength": 0.3,
+    "distance": 0.3,
     "contrast": 0.08,
     "crows": 0.1,
     "crows_margin": 0.1,
@@ -378,8 +383,11 @@ def test_relabelled_data_raise_few_alarms_in_200(minibert, name):
     assert alarms(minibert, name, 200, store=STORE) <= 18
 
 
-def test_relabelled_samples_raise_few_alarms(stories):
-    assert alarms(stories, OF_OTHERS[0], 200) <= 18
+@pytest.mark.parametrize(
+    ("relabellings", "most"), [(60, 8), pytest.param(200, 18, marks=pytest.mark.full)]
+)
+def test_relabelled_samples_raise_few_alarms(stories, relabellings, most):
+    assert alarms(stories, OF_OTHERS[0], relabellings) <= most
 
 
 @pytest.mark.parametrize(
