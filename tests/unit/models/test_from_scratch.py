@@ -40,7 +40,13 @@ def test_a_checkpoint_that_loads_with_its_heads(architecture, tmp_path):
     assert score.value.isfinite().all()
 
 
-@pytest.mark.parametrize("architecture", SHAPES)
+@pytest.mark.parametrize(
+    "architecture",
+    [
+        pytest.param(name, marks=[pytest.mark.full] * (name not in {"bert", "gpt2"}))
+        for name in SHAPES
+    ],
+)
 def test_the_same_recipe_gives_the_same_bytes_and_another_seed_others(architecture, tmp_path):
     recipe = TrainConfig(architecture, **SMALL)
     torch.manual_seed(5)
