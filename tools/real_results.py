@@ -1,10 +1,12 @@
 """Most measures on real weights with the full data: data files, and a summary on their page.
 
-    LEVELHEAD_ASSETS=... LEVELHEAD_DATA=... python tools/real_results.py WORK_FOLDER [--page]
+    LEVELHEAD_ASSETS=... LEVELHEAD_DATA=... python tools/real_results.py WORK_FOLDER
+        [--results measures|chat-models] [--again] [--page]
 
-Each command is run once, with a store in WORK_FOLDER that all share; its seconds are kept, and
-commands that have run are not run again. `--again` computes results from stored responses, without
-the commands; `--page` only writes docs/results/data/measures and the page's summary.
+Every measure runs as `levelhead measure MODEL -m MEASURE` runs it, with a store in WORK_FOLDER that
+all share; its seconds are kept, and what has run does not run again. `--again` computes results
+anew, from stored responses; `--page` only writes the data files and the page's summary. Larger
+chat models are read from the folder in LEVELHEAD_CHAT_MODELS.
 """
 
 from __future__ import annotations
@@ -15,16 +17,20 @@ import io
 import json
 import math
 import os
-import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from levelhead.core.calibration import failed_calibration_mark
+from levelhead.core.canonical_json import to_canonical_json
+from levelhead.core.errors import LevelheadError
 from levelhead.core.files import write_atomic
 from levelhead.core.results import Measurement
 from levelhead.core.run_context import RunContext
+from levelhead.measures.registry import parse_measures
+from levelhead.measures.run import run_measures
+from levelhead.models.loading.load import load
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -33,8 +39,7 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).parents[1]
 ASSETS = Path(os.environ.get("LEVELHEAD_ASSETS", ROOT.parent / "shared"))
-PAGE = ROOT / "docs" / "results" / "measures-on-real-models.md"
-DATA = ROOT / "docs" / "results" / "data" / "measures"
+RESULTS = ROOT / "docs" / "results"
 BEGIN, END = (
     f"<!-- tools/real_results.py writes {side} this line -->\n" for side in ("below", "above")
 )
@@ -71,7 +76,7 @@ CAUSAL = (
     *STEREOSET,
     "continuation",
 )
-RUNS = {
+MEASURES = {
     "minibert-en": (
         "seat:lexicon=kaneko,targets=stereotypes",
         "seat:lexicon=kaneko,targets=stereotypes,contexts=matched",
@@ -117,7 +122,52 @@ RUNS = {
         "seat:lexicon=kaneko,targets=stereotypes,contexts_per_word=10",
     ),
 }
-THREADS = 2
+BBQ = "bbq:per_template=4"
+"""Four items of a template, of all eleven categories: two ambiguous, two disambiguated."""
+CHAT = (
+    "implicit_association",
+    "implicit_association:metric=implicit_association_d",
+    "decision",
+    "callback",
+    "callback:metric=callback_impact_ratio",
+    "winobias",
+    "winobias:metric=winobias_gap",
+    "winobias:metric=winobias_accuracy",
+    "winobias:source=winogender",
+    "generation",
+    "generation:metric=generation_refusals",
+    "generation:metric=generation_failures",
+    "generation:metric=generation_length",
+    BBQ,
+    *(
+        f"{BBQ},metric={metric}"
+        for metric in (
+            *("bbq_disambiguated", "bbq_s_amb", "bbq_s_dis"),
+            *("bbq_accuracy", "bbq_unknown"),
+        )
+    ),
+)
+CHAT_MODELS = {"Qwen2.5-Coder-0.5B-Instruct": "qwen2.5-coder-0.5b-instruct.gguf"}
+"""Larger chat models and the names of their files."""
+
+
+class ResultSet(NamedTuple):
+    """A page of results and what runs for it."""
+
+    page: str
+    """Name of the page without .md, and of its folder of data files."""
+    runs: dict[str, tuple[str, ...]]
+    """Measures by model."""
+
+
+RESULT_SETS = {
+    result_set.page: result_set
+    for result_set in (
+        ResultSet("measures-on-real-models", MEASURES),
+        ResultSet("chat-models", dict.fromkeys(("SmolLM2-135M-Instruct", *CHAT_MODELS), CHAT)),
+    )
+}
+THREADS = int(os.environ.get("OMP_NUM_THREADS", "2"))
 SIGNIFICANT = 0.05
 
 TUNED = "minibert-en tuned on "
@@ -136,6 +186,8 @@ def model(name: str) -> str:
 
         made = {"SNLI": classifiers.snli_classifier, "CoLA": classifiers.cola_classifier}
         return str(made[name.removeprefix(TUNED)]())
+    if name in CHAT_MODELS:
+        return str(Path(os.environ["LEVELHEAD_CHAT_MODELS"]) / CHAT_MODELS[name])
     return str(ASSETS / "models" / name)
 
 
@@ -153,73 +205,42 @@ def texts_file(folder: Path) -> dict[str, str]:
     return {"texts": str(path), "text": "text", "label": "label"}
 
 
-def options(measure: str, folder: Path) -> list[str]:
-    """What a command needs beside the measure's name."""
-    if not measure.startswith("counterfactual"):
-        return []
-    subset = texts_file(folder)
-    return ["--data", subset["texts"], "--text", subset["text"], "--label", subset["label"]]
-
-
-def command(name: str, measure: str) -> str:
-    """The command, as a reader would type it."""
-    return f"levelhead measure {name} -m {measure} --threads {THREADS}"
-
-
-def computed(folder: Path) -> None:
-    """Run what has not run yet."""
+def compute(result_set: ResultSet, folder: Path, *, again: bool) -> None:
+    """Run what has not run yet; `again`: all that has run, from stored responses."""
     folder.mkdir(parents=True, exist_ok=True)
-    for name, measures in RUNS.items():
-        for measure in measures:
-            path = folder / f"{name} {measure.replace('/', '_')}.json"
-            if path.exists():
-                continue
-            began = time.monotonic()
-            result = subprocess.run(
-                [
-                    *(sys.executable, "-m", "levelhead", "measure", model(name), "-m", measure),
-                    *options(measure, folder),
-                    *("--threads", str(THREADS), "--store", str(folder / "store")),
-                    *("--output", str(path)),
-                ],
-                capture_output=True,
-                text=True,
-                check=False,
-            )
-            seconds = time.monotonic() - began
-            print(f"{seconds:7.1f} s  {command(name, measure)}", flush=True)
-            if result.returncode:
-                print(result.stderr)
-                continue
-            (folder / "seconds.jsonl").open("a").write(
-                json.dumps({"run": path.stem, "seconds": round(seconds, 1)}) + "\n"
-            )
-
-
-def recomputed(folder: Path) -> None:
-    """What has run, from stored responses: the same as the commands, in one process."""
-    from levelhead.core.canonical_json import to_canonical_json
-    from levelhead.measures.registry import parse_measures
-    from levelhead.measures.run import run_measures
-    from levelhead.models.loading.load import load
-
-    for name, measures in RUNS.items():
+    context = RunContext(store=folder / "store", threads=THREADS)
+    for name, measures in result_set.runs.items():
+        pending = [
+            (measure, path)
+            for measure in measures
+            if (path := result_path(folder, name, measure)).exists() is again
+        ]
+        if not pending:
+            continue
         lm = load(model(name))
-        for measure in measures:
-            path = folder / f"{name} {measure}.json"
-            if not path.exists():
-                continue
+        for measure, path in pending:
+            began = time.monotonic()
             subset = texts_file(folder) if measure.startswith("counterfactual") else None
-            wanted = parse_measures(measure, subset)
-            result = run_measures(
-                lm, wanted, context=RunContext(store=folder / "store", threads=THREADS)
-            )
+            try:
+                result = run_measures(lm, parse_measures(measure, subset), context=context)
+            except LevelheadError as error:
+                print(f"{name} {measure}: {error}", flush=True)
+                continue
             output = {
                 "measurements": [measurement.model_dump() for measurement in result.measurements],
                 "comparisons": [],
             }
-            path.write_bytes(to_canonical_json(output) + b"\n")
-            print(path.name, flush=True)
+            write_atomic(str(path), to_canonical_json(output) + b"\n")
+            seconds = time.monotonic() - began
+            print(f"{seconds:7.1f} s  levelhead measure {name} -m {measure}", flush=True)
+            if not again:
+                with (folder / "seconds.jsonl").open("a") as file:
+                    file.write(json.dumps({"run": path.stem, "seconds": round(seconds, 1)}) + "\n")
+
+
+def result_path(folder: Path, name: str, measure: str) -> Path:
+    """The file of a result."""
+    return folder / f"{name} {measure.replace('/', '_')}.json"
 
 
 def number(value: float | None, digits: int = 4) -> str:
@@ -237,16 +258,17 @@ def estimate_cells(estimate: Estimate) -> dict[str, object]:
     }
 
 
-def results(folder: Path) -> Iterator[tuple[str, str, Measurement | None, float]]:
+def results(
+    result_set: ResultSet, folder: Path
+) -> Iterator[tuple[str, str, Measurement | None, float]]:
     """Every result, with its model, its measure and the seconds; None where a command failed."""
     seconds = {
         row["run"]: row["seconds"]
         for row in map(json.loads, (folder / "seconds.jsonl").read_text().splitlines())
     }
-    for name, measures in RUNS.items():
+    for name, measures in result_set.runs.items():
         for measure in measures:
-            stem = f"{name} {measure.replace('/', '_')}"
-            path = folder / f"{stem}.json"
+            path = result_path(folder, name, measure)
             if not path.exists():
                 yield name, measure, None, math.nan
                 continue
@@ -254,7 +276,7 @@ def results(folder: Path) -> Iterator[tuple[str, str, Measurement | None, float]
                 groups = "groups=" + "+".join(content["groups"])
                 spec = measure.replace("groups=all", groups)
                 result = Measurement.from_json(json.dumps(content))
-                yield name, spec, result, seconds.get(stem, math.nan)
+                yield name, spec, result, seconds.get(path.stem, math.nan)
 
 
 def value_row(result: Measurement | None, seconds: float) -> dict[str, object]:
@@ -281,10 +303,10 @@ def extra_row(extra: Estimate) -> dict[str, object]:
     return cells | {"p": p, "holm_tests": extra.p.family if corrected else ""}
 
 
-def data_files(folder: Path) -> dict[str, str]:
+def data_files(result_set: ResultSet, folder: Path) -> dict[str, str]:
     """The data files as CSV, by name."""
     rows: dict[str, list[dict[str, object]]] = {name: [] for name in FILES}
-    for model_name, measure, result, seconds in results(folder):
+    for model_name, measure, result, seconds in results(result_set, folder):
         key = {"model": model_name, "measure": measure}
         rows["values"].append(key | value_row(result, seconds))
         if result is not None:
@@ -306,6 +328,8 @@ def summary(values: str) -> str:
     tables = []
     for tuned in (False, True):
         subset = [row for row in rows if row["model"].startswith(TUNED) is tuned]
+        if not subset:
+            continue
         models = list(dict.fromkeys(row["model"] for row in subset))
         cells: dict[str, dict[str, str]] = {}
         for row in subset:
@@ -352,29 +376,32 @@ def compared_with_peers(folder: Path) -> str:
     return "\n".join(lines) + "\n"
 
 
-def write(folder: Path) -> None:
+def write(result_set: ResultSet, folder: Path) -> None:
     """The data files, and the page between its marks."""
-    texts = data_files(folder)
+    texts = data_files(result_set, folder)
     for name, text in texts.items():
-        write_atomic(str(DATA / f"{name}.csv"), text.encode())
-    above, _, rest = PAGE.read_text().partition(BEGIN)
+        path = RESULTS / "data" / result_set.page / f"{name}.csv"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_atomic(str(path), text.encode())
+    page = RESULTS / f"{result_set.page}.md"
+    above, _, rest = page.read_text().partition(BEGIN)
     _, _, below = rest.partition(END)
     parts = "\n".join(filter(None, (summary(texts["values"]), compared_with_peers(folder))))
-    write_atomic(str(PAGE), f"{above}{BEGIN}\n{parts}\n{END}{below}".encode())
+    write_atomic(str(page), f"{above}{BEGIN}\n{parts}\n{END}{below}".encode())
 
 
 def main() -> None:
     """Run, then write."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("folder", type=Path)
+    parser.add_argument("--results", choices=RESULT_SETS, default=next(iter(RESULT_SETS)))
     parser.add_argument("--page", action="store_true", help="only write the page")
     parser.add_argument("--again", action="store_true", help="compute from stored responses")
     given = parser.parse_args()
-    if given.again:
-        recomputed(given.folder)
-    elif not given.page:
-        computed(given.folder)
-    write(given.folder)
+    result_set = RESULT_SETS[given.results]
+    if not given.page:
+        compute(result_set, given.folder, again=given.again)
+    write(result_set, given.folder)
 
 
 if __name__ == "__main__":
