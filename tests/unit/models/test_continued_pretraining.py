@@ -100,8 +100,8 @@ continue_pretraining(base, texts, folder, progress=progress,
 """
 
 
-# What is killed is another process, which has to import torch. The fast tier interrupts training in
-# this process, above; and test_finetune.py kills a process that writes checkpoints by the same code.
+# What is killed is another process, which has to import torch. The fast tier interrupts training
+# in this process, above; test_finetune.py kills one that writes checkpoints by the same code.
 @pytest.mark.full
 def test_killed_with_dropout_and_half_a_checkpoint(tmp_path):
     base, schooling = zoo.folder(*MODELS["masked"]), replace(SHORT, dropout=(0.3, 0.2))
