@@ -85,11 +85,14 @@ def test_lists_of_studies_agree_with_their_files(tool):
     assert sorted(runs) == sorted(path.stem for path in study_results.DATA.glob("*.csv"))
 
 
-def test_the_table_of_measures_agrees_with_its_file(tool):
+def test_tables_of_measures_agree_with_their_files(tool):
     real_results = tool("real_results")
-    text = between("measures-on-real-models.md", real_results.BEGIN, real_results.END)
-    values = (real_results.DATA / "values.csv").read_text()
-    assert text.startswith(real_results.summary(values).strip())
+    pages = [page for page in real_results.RESULT_SETS if (RESULTS / f"{page}.md").exists()]
+    assert pages
+    for page in pages:
+        text = between(f"{page}.md", real_results.BEGIN, real_results.END)
+        values = (RESULTS / "data" / page / "values.csv").read_text()
+        assert text.startswith(real_results.summary(values).strip())
 
 
 def test_the_calibration_page_and_files_agree_with_the_package(tool, monkeypatch, tmp_path):
@@ -182,9 +185,10 @@ def test_a_run_is_written_as_numbers_and_never_as_nothing(tool, run, monkeypatch
 def test_a_failed_command_is_no_value(tool, tmp_path):
     real_results = tool("real_results")
     (tmp_path / "seconds.jsonl").write_text(json.dumps({"run": "x", "seconds": 1.0}))
-    texts = real_results.data_files(tmp_path)
+    result_set = next(iter(real_results.RESULT_SETS.values()))
+    texts = real_results.data_files(result_set, tmp_path)
     rows = list(csv.DictReader(texts["values"].splitlines()))
-    assert len(rows) == sum(map(len, real_results.RUNS.values()))
+    assert len(rows) == sum(map(len, result_set.runs.values()))
     assert {(row["value"], row["note"]) for row in rows} == {("", "failed")}
     assert "failed" in real_results.summary(texts["values"])
 
