@@ -155,6 +155,11 @@ class ServedModel(ABC):
         """Whether a token attends only to earlier tokens: always, for completions."""
         return True
 
+    @property
+    def can_score(self) -> bool:
+        """Whether the program reports log-probabilities of given texts, or only generates."""
+        return True
+
     def require_log_probs(self) -> None:
         """Raise an error if the program reports no log-probabilities of given texts."""
         return

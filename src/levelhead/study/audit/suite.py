@@ -16,7 +16,7 @@ from levelhead.measures.registry import MEASURES, parse_measure
 from levelhead.measures.utility.perplexity import PerplexityBase
 from levelhead.models.loading.checkpoints import MissingHeadError
 from levelhead.models.serving.served_model import UnsupportedOverHttpError
-from levelhead.study.audit.core_suite import CORE, role_of
+from levelhead.study.audit.core_suite import CHAT, CORE, kind_of, role_of
 from levelhead.study.audit.time_budget import CheaperOption, count_queries, count_units
 
 if TYPE_CHECKING:
@@ -38,6 +38,8 @@ class AuditMeasure(NamedTuple):
     text: str
     """The measure as on the command line."""
     cheaper_options: tuple[CheaperOption, ...]
+    is_for_chat: bool = False
+    """Whether it is for models with a chat template only."""
 
     @property
     def role(self) -> Role:
@@ -49,6 +51,12 @@ SHARES = tuple(CheaperOption("subsample_fraction", 0.5**i) for i in range(1, 7))
 QUOTAS = tuple(CheaperOption("contexts_per_word", n) for n in (5, 3, 2, 1))
 LIMITS = tuple(CheaperOption("limit", n) for n in (100, 50, 20))
 AUDIT_MEASURES: tuple[AuditMeasure, ...] = (
+    AuditMeasure("bbq", "bbq:per_template=6", SHARES, is_for_chat=True),
+    # In full or not at all: see the core suite.
+    AuditMeasure("winobias-sentences", "winobias", (), is_for_chat=True),
+    AuditMeasure("callback", "callback", SHARES, is_for_chat=True),
+    AuditMeasure("implicit-association", "implicit_association", SHARES, is_for_chat=True),
+    AuditMeasure("generation", "generation:k=5,tokens=30", SHARES, is_for_chat=True),
     AuditMeasure("seat", "seat:lexicon=kaneko,targets=stereotypes,contexts_per_word=10", QUOTAS),
     AuditMeasure("seat-occupations", "seat:contexts_per_word=30", QUOTAS),
     AuditMeasure("strength", "strength", SHARES),
@@ -82,7 +90,8 @@ LOCATORS: tuple[AuditMeasure, ...] = (
 PERPLEXITY_MEASURES = tuple(
     name for name, make in MEASURES.items() if issubclass(make, PerplexityBase)
 )
-"""Measures with long texts, whose queries are timed separately."""
+TIMED_SEPARATELY = (*PERPLEXITY_MEASURES, "bbq")
+"""Measures with longer texts than others with the same kind of queries."""
 MIN_UNITS = 20
 """Minimum number of words, pairs or occupations in a sample of a measure: intervals from the
 bootstrap of fewer units are too narrow."""
@@ -153,7 +162,7 @@ def time_measure(lm: LM, audit_measure: AuditMeasure, timer: QueryTimer) -> Time
     measure = parse_measure(audit_measure.text)
     measure.check(lm)
     query_sets = measure.queries(lm)
-    kind = measure.name if measure.name in PERPLEXITY_MEASURES else ""
+    kind = measure.name if measure.name in TIMED_SEPARATELY else ""
     return TimedMeasure(
         audit_measure,
         measure,
@@ -182,10 +191,12 @@ def find_extensions(
     """
     candidates: list[TimedMeasure] = []
     omitted: list[Omitted] = []
+    is_chat = kind_of(lm) == CHAT
     rows = [
         audit_measure
         for audit_measure in AUDIT_MEASURES
         if core.get(audit_measure.name) != audit_measure.text
+        and (is_chat or not audit_measure.is_for_chat)
     ]
     for number, audit_measure in enumerate(rows):
         on_step(f"planning {audit_measure.name}", number, len(rows))
