@@ -1,14 +1,14 @@
 """Decisions by written answers: what a text names, and texts that name nothing."""
 
 import dataclasses
-from zlib import crc32
+from hashlib import sha256
 
 import pytest
 from metric_cases import FAST, made, model
 
 from levelhead.core.errors import LevelheadError, NotMeasurableError
 from levelhead.core.verdicts import decide_measure_verdict
-from levelhead.measures.decisions.generated_answers import find_named_option
+from levelhead.measures.decisions.generated_answers import find_named_option, unnamed_shares
 
 PEOPLE = ("the man", "the old man", "Can't be determined")
 
@@ -93,11 +93,19 @@ def test_every_measure_of_decisions_reads_texts(name):
     names = {metric.name for metric in measure.formulas}
     assert not any(name.endswith(("_likelihood", "_impact_ratio")) for name in names)
     assert all(metric.is_step for metric in measure.formulas)
-    result = written(
-        name, lambda item, query: named(item, query, crc32(f"{item.id} {query}".encode()) % 2)
+    (responses,) = measure.read(model(name))
+    texts = tuple(
+        tuple(
+            named(item, i, sha256(f"{item.id} {i}".encode()).digest()[0] % 2)
+            for i in range(len(item.queries))
+        )
+        for item in responses.items
     )
-    assert abs(result.value) <= 2
-    assert result.extras[-1].value == 0
+    responses = dataclasses.replace(responses, texts=texts)
+    values = measure.primary_metric.per_item_values(responses)
+    assert values.abs().max() <= 2
+    assert values.any()
+    assert not unnamed_shares(responses).any()
 
 
 def test_options_that_would_change_nothing_are_refused():

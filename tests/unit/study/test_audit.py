@@ -298,9 +298,7 @@ def test_the_core_suite_of_chat_models_holds_decisions_and_generations():
     for_chat = [row for row in AUDIT_MEASURES if row.is_for_chat]
     assert {parse_measure(row.text).name for row in for_chat} < measures
     # A base model is asked none of them: it has no turns to answer in.
-    assert not {row.name for row in for_chat} & {
-        row.name for row in core_suite.core_suite(CAUSAL)
-    }
+    assert not {row.name for row in for_chat} & {row.name for row in core_suite.core_suite(CAUSAL)}
 
 
 # -- by which measure heads are located
