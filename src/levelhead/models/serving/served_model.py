@@ -38,6 +38,10 @@ class UnsupportedOverHttpError(LevelheadError, AttributeError):
     """A method that needs the weights of the model."""
 
 
+class NoLogProbsError(NotMeasurableError):
+    """A server that only generates: it reports no log-probability of any given text."""
+
+
 class LogProbsMissingError(LevelheadError):
     """The server does not report a probability that is needed.
 

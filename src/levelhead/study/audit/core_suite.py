@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal, NamedTuple, cast
 
-from levelhead.measures.registry import is_utility
+from levelhead.core.errors import NotMeasurableError
+from levelhead.measures.decisions.choice_measure import ChoiceMeasure
+from levelhead.measures.registry import MEASURES, is_utility
 from levelhead.models.serving.served_model import ServedModel
 
 if TYPE_CHECKING:
@@ -20,6 +22,7 @@ Kind = Literal[
     "masked",
     "causal",
     "chat",
+    "chat by texts only",
     "next-sentence",
     "classifier",
     "embeddings",
@@ -28,6 +31,9 @@ BERT: Kind = "masked with next-sentence head"
 MASKED: Kind = "masked"
 CAUSAL: Kind = "causal"
 CHAT: Kind = "chat"
+WRITING: Kind = "chat by texts only"
+"""A chat model whose server reports no log-probabilities."""
+CHATS: tuple[Kind, ...] = (CHAT, WRITING)
 PAIRS: Kind = "next-sentence"
 CLASSIFIER: Kind = "classifier"
 EMBEDDINGS: Kind = "embeddings"
@@ -57,20 +63,24 @@ CORE: tuple[CoreMeasure, ...] = (
     CoreMeasure("strength", "strength:subsample_fraction=0.5", (BERT, PAIRS)),
     CoreMeasure("contrast", "contrast:subsample_fraction=0.5", (CAUSAL,)),
     # Decisions and texts first: they are what a chat model is used for.
-    CoreMeasure("decision", "decision", (CHAT,)),
-    CoreMeasure("bbq", "bbq:per_template=6,subsample_fraction=0.125", (CHAT,)),
+    CoreMeasure("decision", "decision", CHATS),
+    CoreMeasure("bbq", "bbq:per_template=6,subsample_fraction=0.125", CHATS),
     # Not WinoBias: a part of its crossed occupations would leave too few of one side.
-    CoreMeasure("winobias", "winobias:source=winogender", (CHAT,)),
-    CoreMeasure("callback", "callback:subsample_fraction=0.125", (CHAT,)),
+    CoreMeasure("winobias", "winobias:source=winogender", CHATS),
+    CoreMeasure("callback", "callback:subsample_fraction=0.125", CHATS),
     CoreMeasure(
         "implicit-association",
         "implicit_association:n_pairs=2,subsample_fraction=0.25",
-        (CHAT,),
+        CHATS,
     ),
-    CoreMeasure("generation", "generation:k=1,tokens=30", (CHAT,)),
+    CoreMeasure("generation", "generation:k=1,tokens=30", CHATS),
     CoreMeasure("cloze", "cloze:backgrounds=1", (BERT, MASKED, CAUSAL, CHAT)),
     # It shares its queries with cloze: with stored responses, it adds no cost.
-    CoreMeasure("group-preference", "group_preference:backgrounds=1", (BERT, MASKED, CAUSAL, CHAT)),
+    CoreMeasure(
+        "group-preference",
+        "group_preference:backgrounds=1",
+        (BERT, MASKED, CAUSAL, CHAT),
+    ),
     CoreMeasure("stereotype", "stereoset:subsample_fraction=0.5", (BERT, MASKED, CAUSAL)),
     CoreMeasure("crows", "crows:subsample_fraction=0.125", (BERT, MASKED, CAUSAL, CHAT)),
     CoreMeasure("seat-weat6", "seat:weat_test=weat6", (BERT, MASKED, PAIRS, EMBEDDINGS)),
@@ -107,21 +117,41 @@ def kind_of(lm: LM) -> Kind:
     if "masked" in heads:
         return MASKED
     if "causal" in heads:
-        return CHAT if _has_chat_template(lm) else CAUSAL
+        return _kind_of_causal(lm)
     return CLASSIFIER if "classifier" in heads else EMBEDDINGS
 
 
 def core_suite(kind: Kind) -> tuple[CoreMeasure, ...]:
     """The measures of the core suite for a kind of model."""
-    return tuple(row for row in CORE if kind in row.kinds)
+    return tuple(row._replace(text=text_for(kind, row.text)) for row in CORE if kind in row.kinds)
 
 
-def _has_chat_template(lm: LM) -> bool:
+def text_for(kind: Kind, text: str) -> str:
+    """A measure as a kind of model can answer it: with written answers where it only writes.
+
+    Args:
+        kind: the kind of the model.
+        text: the measure as on the command line.
+
+    >>> text_for("chat by texts only", "bbq:per_template=6")
+    'bbq:per_template=6,generated_answers=true,listing=lines'
+    """
+    name, _, options = text.partition(":")
+    if kind != WRITING or not issubclass(MEASURES[name], ChoiceMeasure):
+        return text
+    # Without letters, which a text names instead of the answers behind them.
+    written = ["generated_answers=true", *(["listing=lines"] if name == "bbq" else [])]
+    return f"{name}:{','.join([*filter(None, [options]), *written])}"
+
+
+def _kind_of_causal(lm: LM) -> Kind:
     served = cast("LM | ServedModel", lm)
     if not isinstance(served, ServedModel):
-        return bool(lm.tokens.tokenizer.chat_template)
-    # Without tokens, only chats can be sent to it.
-    return (
-        not served.can_score
-        or served.apply_templates([[{"role": "user", "content": "Hello"}]], None)[0] is not None
-    )
+        return CHAT if lm.tokens.tokenizer.chat_template else CAUSAL
+    if not served.can_score:
+        return WRITING
+    try:
+        (prompt,) = served.apply_templates([[{"role": "user", "content": "Hello"}]], None)
+    except NotMeasurableError:  # the server scores texts, and applies no templates
+        return CAUSAL
+    return CAUSAL if prompt is None else CHAT

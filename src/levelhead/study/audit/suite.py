@@ -15,8 +15,9 @@ from levelhead.data.catalog.datasets import DatasetMissingError
 from levelhead.measures.registry import MEASURES, parse_measure
 from levelhead.measures.utility.perplexity import PerplexityBase
 from levelhead.models.loading.checkpoints import MissingHeadError
-from levelhead.models.serving.served_model import UnsupportedOverHttpError
-from levelhead.study.audit.core_suite import CHAT, CORE, kind_of, role_of
+from levelhead.models.serving.budget import BudgetSpentError
+from levelhead.models.serving.served_model import NoLogProbsError, UnsupportedOverHttpError
+from levelhead.study.audit.core_suite import CHATS, CORE, kind_of, role_of, text_for
 from levelhead.study.audit.time_budget import CheaperOption, count_queries, count_units
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from levelhead.study.audit.core_suite import Role
     from levelhead.study.audit.time_budget import QueryTimer
 
-Reason = Literal["data missing", "time budget", "does not fit this model", "error"]
+Reason = Literal["data missing", "time budget", "token budget", "does not fit this model", "error"]
 
 
 class AuditMeasure(NamedTuple):
@@ -191,12 +192,12 @@ def find_extensions(
     """
     candidates: list[TimedMeasure] = []
     omitted: list[Omitted] = []
-    is_chat = kind_of(lm) == CHAT
+    kind = kind_of(lm)
     rows = [
-        audit_measure
+        audit_measure._replace(text=text_for(kind, audit_measure.text))
         for audit_measure in AUDIT_MEASURES
         if core.get(audit_measure.name) != audit_measure.text
-        and (is_chat or not audit_measure.is_for_chat)
+        and (kind in CHATS or not audit_measure.is_for_chat)
     ]
     for number, audit_measure in enumerate(rows):
         on_step(f"planning {audit_measure.name}", number, len(rows))
@@ -263,6 +264,8 @@ def omit_after_error(name: str, error: LevelheadError) -> Omitted:
     reason: Reason = "error"
     if isinstance(error, DatasetMissingError):
         reason = "data missing"
-    elif isinstance(error, MissingHeadError | UnsupportedOverHttpError):
+    elif isinstance(error, MissingHeadError | UnsupportedOverHttpError | NoLogProbsError):
         reason = "does not fit this model"
+    elif isinstance(error, BudgetSpentError):
+        reason = "token budget"
     return Omitted(name=name, details=error.problem, reason=reason)
