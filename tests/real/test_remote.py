@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 import torch
-from assets import smollm2
+from assets import smollm2, unpacked_data
+from backends import only_generating
 from scipy import stats
 from typer.testing import CliRunner
 
@@ -16,15 +17,21 @@ from levelhead.cli import app
 from levelhead.core.errors import LevelheadError, NotMeasurableError
 from levelhead.core.run_context import Inference
 from levelhead.data.prompts.counteracts import make_counteracts_prompts
+from levelhead.data.prompts.decisions import load_scenarios
 from levelhead.measures.cloze.battery import Battery
 from levelhead.measures.cloze.cloze import Cloze
 from levelhead.measures.cloze.formatting import choose_prompt_format
+from levelhead.measures.decisions.decision import Decision
 from levelhead.measures.query_kinds import QUERY_KINDS
 from levelhead.measures.utility.perplexity import Perplexity
 from levelhead.models.inputs.tokenizer import UnreadableTextError
 from levelhead.models.loading.http_model import HttpModel
 from levelhead.models.loading.load import load
+from levelhead.models.loading.open_model import open_model
 from levelhead.models.serving.served_model import ScoredRow, UnsupportedOverHttpError
+from levelhead.study.audit.audit import AuditSources, plan_core
+from levelhead.study.audit.core_suite import CHAT, WRITING, kind_of
+from levelhead.study.steps.config import ModelSource
 
 SERVE = Path(__file__).parents[1] / "work" / "serve.py"
 WORDS = (("woman", "girl", "lady", "female", "schoolgirl"), ("man", "boy", "gentleman", "male"))
@@ -133,6 +140,69 @@ def test_measures_that_fill_and_score_are_those_of_the_same_weights(served):
         replace(cloze, form="chat")(remote)
     with pytest.raises(UnsupportedOverHttpError, match="parts of a text cannot be scored"):
         QUERY_KINDS["score"](remote, [("The river was high.", [(4, 9)])], {})
+
+
+@pytest.fixture(scope="module")
+def writing(served):
+    remote, _ = served
+    with only_generating(remote.url) as address:
+        yield f"{address}/v1"
+
+
+def plan_of(address):
+    sources = AuditSources(ModelSource(path=address))
+    return plan_core(open_model(address), sources, budget=120.0)
+
+
+# All questions of BBQ are read: seconds. The fast tier plans and runs an audit of a server that
+# only writes in tests/unit/cli/test_audit.py.
+@pytest.mark.full
+def test_an_audit_of_a_served_chat_model_measures_what_the_server_can_answer(served, monkeypatch):
+    monkeypatch.setenv("LEVELHEAD_DATA", str(unpacked_data()))
+    remote, _ = served
+    assert kind_of(remote) == CHAT
+    plan = plan_of(remote.url)
+    assert set(plan.study_config.measures) == set(plan.core) >= {"decision", "bbq", "cloze"}
+    assert not any("generated_answers" in text for text in plan.study_config.measures.values())
+    assert not plan.omitted
+
+
+@pytest.mark.full
+def test_an_audit_of_a_server_that_only_writes_reads_what_it_writes(writing, monkeypatch):
+    monkeypatch.setenv("LEVELHEAD_DATA", str(unpacked_data()))
+    remote = HttpModel(writing)
+    assert kind_of(remote) == WRITING
+    plan = plan_of(writing)
+    measures = plan.study_config.measures
+    assert set(measures) == set(plan.core) >= {"decision", "bbq", "winobias", "generation"}
+    assert {name for name, text in measures.items() if "generated_answers=true" in text} == {
+        *("decision", "bbq", "winobias", "callback", "implicit-association")
+    }
+    omitted = {row.name: row for row in plan.omitted}
+    assert "measured by generated answers instead" in (
+        omitted["decision, by log-probabilities"].details
+    )
+    assert {omitted[name].reason for name in ("cloze", "crows", "ppl")} == {
+        "does not fit this model"
+    }
+    # The real engine answers, and its answers are read.
+    measure = Decision(scenarios=load_scenarios()[:2], generated_answers=True)
+    (responses,) = measure.read(remote)
+    scores = measure.answer_scores(responses)
+    assert 0 < float(scores.sum(-1).mean()) <= 1
+
+
+@pytest.mark.full
+def test_an_audit_ends_with_its_budget_of_tokens_and_is_no_verdict(writing, monkeypatch, tmp_path):
+    monkeypatch.setenv("LEVELHEAD_DATA", str(unpacked_data()))
+    given = ["audit", writing, "-o", str(tmp_path / "audit"), "--max-tokens", "1500", "--json"]
+    result = CliRunner().invoke(app, [*given, "--budget", "none", "--quiet"])
+    assert getattr(result.exception, "code", None) == 2, result.output
+    document = json.loads(result.stdout)
+    assert document["verdict"].startswith("INCONCLUSIVE: 0 of ")
+    reasons = {row["name"]: row["reason"] for row in document["measures"]}
+    assert {reasons[name] for name in ("decision", "bbq", "generation")} == {"token budget"}
+    assert "of 1500 tokens" in document["measures"][0]["explanation"]
 
 
 def test_the_command_line_asks_a_server(served, tmp_path):

@@ -1,5 +1,6 @@
 """The same weights in other programs: llama.cpp's and vLLM's servers, and vLLM in its process."""
 
+import http.server
 import json
 import os
 import socket
@@ -12,6 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from serving import running
 
 WORK = Path(__file__).parent
 SOURCE = WORK.parents[1] / "src"
@@ -40,6 +42,38 @@ def llama_cpp_server(gguf):
         yield address
         process.stdin.close()
         process.wait(30)
+
+
+@contextmanager
+def only_generating(address):
+    """Address of a server that passes on OpenAI's protocol alone: no /tokenize, no templates."""
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def log_message(self, *args):
+            pass
+
+        def do_GET(self):
+            self._pass_on(None)
+
+        def do_POST(self):
+            self._pass_on(self.rfile.read(int(self.headers["Content-Length"])))
+
+        def _pass_on(self, body):
+            if self.path not in ("/v1/models", "/v1/chat/completions", "/v1/completions"):
+                self.send_error(404)
+                return
+            json_type = {"Content-Type": "application/json"}
+            request = urllib.request.Request(address + self.path, data=body, headers=json_type)  # noqa: S310  # loopback
+            with urllib.request.urlopen(request, timeout=120) as answer:  # noqa: S310  # loopback
+                content = answer.read()
+            self.send_response(200)
+            self.send_header("Content-Type", "application/json")
+            self.send_header("Content-Length", str(len(content)))
+            self.end_headers()
+            self.wfile.write(content)
+
+    with running(Handler) as passing:
+        yield passing
 
 
 def vllm_python():

@@ -24,13 +24,17 @@ from levelhead.cli.shared.help_pages import Panel
 from levelhead.cli.shared.options import (
     Against,
     BatchSize,
+    CompletionPrice,
     Device,
     DryRun,
     Dtype,
     Edit,
     Items,
     Json,
+    MaxCost,
+    MaxTokens,
     ModelOrServer,
+    PromptPrice,
     Quiet,
     Revision,
     Seed,
@@ -114,6 +118,10 @@ def audit_command(
     executor: ExecutorName = LOCAL,
     address: Address = LOCAL,
     gpus: Gpus = 0,
+    max_tokens: MaxTokens = None,
+    max_cost: MaxCost = None,
+    prompt_price: PromptPrice = 0.0,
+    completion_price: CompletionPrice = 0.0,
     dry_run: DryRun = False,
 ) -> None:
     """Audit a model for stereotype bias and write a report.
@@ -151,9 +159,17 @@ def audit_command(
         other_source = make_source(path=against)
     sources = AuditSources(source, other_source)
     inference = Inference(seed=seed, resamples=resamples, permutations=permutations)
+    token_budget = None
+    if max_tokens is not None or max_cost is not None:
+        from levelhead.models.serving.budget import TokenBudget
+
+        if executor != LOCAL or workers is not None:
+            raise typer.BadParameter("a budget of tokens cannot be shared with other processes")
+        token_budget = TokenBudget(max_tokens, max_cost, prompt_price, completion_price)
     load_model = partial(
         open_model,
         model,
+        budget=token_budget,
         edit=edit,
         revision=revision,
         dtype=dtype,
@@ -181,7 +197,7 @@ def audit_command(
                 folder,
                 executor=make_executor(executor, workers=workers, address=address, gpus=gpus),
                 on_step=clock.report_step,
-                context=RunContext(progress=on_event),
+                context=RunContext(progress=on_event, token_budget=token_budget),
                 # A measure that fails must not end the audit: the report names it.
                 keep_going=True,
                 deadline=deadline,

@@ -59,6 +59,8 @@ class RunContext:
     record_items: bool = True
     """Whether measurements contain the texts of their items; False keeps confidential texts out of
     results. The store holds the queries either way."""
+    token_budget: object | None = None
+    """A `TokenBudget` that all served models of the run share; None: no limit."""
 
     def __post_init__(self) -> None:
         if self.threads < 1:

@@ -17,13 +17,14 @@ from levelhead.core.canonical_json import content_hash
 from levelhead.core.errors import NotMeasurableError, UnknownNameError, require_option
 from levelhead.core.results import DroppedItem, Estimate, ItemValue, Measurement, Provenance
 from levelhead.core.run_context import Inference, RunContext
+from levelhead.measures import item_details
 from levelhead.measures.inference import (
     estimate,
     estimate_signed_part,
     holm_corrected,
     note_failure,
 )
-from levelhead.measures.item_details import describe_items, neutral_value
+from levelhead.measures.item_details import neutral_value
 from levelhead.measures.items import subsample_queries
 from levelhead.measures.metric import jackknife_variance, require_differentiable, require_values
 from levelhead.measures.options import option_as_json
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
 
     import torch
 
-    from levelhead.core.results import PValue, Skill
+    from levelhead.core.results import ItemDetail, PValue, Skill
     from levelhead.measures.items import MeasureItem, QuerySet
     from levelhead.measures.metric import Metric
     from levelhead.measures.responses import Responses
@@ -396,12 +397,11 @@ class Measure(ABC):
                 ItemValue(item.id, value)
                 for item, value in zip(sampled_responses.items, item_values, strict=True)
             ),
-            item_details=describe_items(
+            item_details=self.describe_items(
                 lm,
                 sampled_responses,
                 item_values,
                 neutral_value(primary, item_values, main.value, parity),
-                self.compared_groups,
             )
             if context.record_items
             else (),
@@ -415,6 +415,19 @@ class Measure(ABC):
             ),
             provenance=self._provenance(lm, response_sets, inference, context.threads),
         )
+
+    def describe_items(
+        self, lm: LM, responses: Responses, values: Sequence[float], center: float
+    ) -> tuple[ItemDetail, ...]:
+        """Content of the items whose values are farthest from a center, for readers.
+
+        Args:
+            lm: The model that gave the responses.
+            responses: Responses to the items that the metric samples.
+            values: Value of each of these items.
+            center: Value of an item that contributes nothing.
+        """
+        return item_details.describe_items(lm, responses, values, center, self.compared_groups)
 
     def estimate_metric(
         self, responses: Responses, metric: Metric, inference: Inference, name: str | None = None

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from itertools import repeat
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 
 from levelhead.core.results import ItemDetail, QueryDetail
 from levelhead.models.inputs.tokenizer import MASK
@@ -30,6 +30,9 @@ MAX_RESPONSES = 10
 """Recorded responses of a query: the most probable ones; a lexicon has dozens of words."""
 PAIR = " / "
 """Sign between the two texts of a pair."""
+
+
+Query = TypeVar("Query")
 
 
 class QueryLabels(NamedTuple):
@@ -73,15 +76,27 @@ def describe_items(
             responses.items[i].group,
             tuple(
                 describe(query, answer, labels._replace(text=text))
-                for (query, answer), text in zip(
-                    answers[i][:MAX_QUERIES],
-                    responses.texts[i] if responses.texts else repeat(""),
-                    strict=False,
+                for (query, answer), text in _select_queries(
+                    list(
+                        zip(
+                            answers[i],
+                            responses.texts[i] if responses.texts else repeat(""),
+                            strict=False,
+                        )
+                    ),
+                    is_spread=bool(responses.texts),
                 )
             ),
         )
         for i in ranked[:MAX_DETAILS]
     )
+
+
+def _select_queries(queries: list[Query], *, is_spread: bool) -> list[Query]:
+    """The first queries of an item; or of texts, some of each part: groups follow each other."""
+    if not is_spread or len(queries) <= MAX_QUERIES:
+        return queries[:MAX_QUERIES]
+    return [queries[i * len(queries) // MAX_QUERIES] for i in range(MAX_QUERIES)]
 
 
 def neutral_value(

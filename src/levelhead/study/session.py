@@ -20,7 +20,7 @@ from levelhead.locate.head_map import HeadMap
 from levelhead.measures import responses
 from levelhead.measures.registry import parse_measure
 from levelhead.models.loading.load import load
-from levelhead.models.loading.open_model import open_model
+from levelhead.models.loading.open_model import is_http, open_model
 from levelhead.study.steps.config import inference_keys
 
 if TYPE_CHECKING:
@@ -103,6 +103,7 @@ class StudySession:
                     batch_size=source.batch_size,
                     device=source.device,
                     edit=source.edit,
+                    budget=self.context.token_budget if is_http(source.path) else None,
                 )
         return self._models[name]
 

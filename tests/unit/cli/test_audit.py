@@ -7,7 +7,10 @@ import audits
 import pytest
 import zoo
 from calibrations import AllFailed
+from faulty_server import faulty_server, generated, reply
+from typer.testing import CliRunner
 
+from levelhead.cli import app
 from levelhead.cli import audit as cli
 from levelhead.cli.shared.exit_codes import INCONCLUSIVE, ExitWithCode
 from levelhead.core.results import StepFailure
@@ -16,7 +19,7 @@ from levelhead.data.catalog.datasets import DatasetMissingError
 from levelhead.models.loading.load import load
 from levelhead.study.audit import audit as planning
 from levelhead.study.audit.audit import CORE_LIMIT, AuditSources, read_audit
-from levelhead.study.audit.core_suite import BERT, core_suite
+from levelhead.study.audit.core_suite import BERT, CHAT, CHATS, CoreMeasure, core_suite
 from levelhead.study.distributed import OUT_OF_TIME, RESUME_HINT
 from levelhead.study.steps.config import ModelSource
 
@@ -140,6 +143,55 @@ def test_a_suite_in_which_no_measure_can_tell_is_exit_2(capsys, monkeypatch):
     assert json.loads(output.out)["complete"]
     assert not json.loads(output.out)["conclusive"]
     assert "INCONCLUSIVE: no measure could distinguish bias from none" in output.err
+
+
+def audit_server(tmp_path, monkeypatch, *options):
+    """An audit of a server that writes "Yes." to whoever asks, by decisions alone."""
+    core = (CoreMeasure("decision", "decision", CHATS), CoreMeasure("crows", "crows", (CHAT,)))
+    monkeypatch.setattr("levelhead.study.audit.core_suite.CORE", core)
+    monkeypatch.setattr("levelhead.study.audit.suite.AUDIT_MEASURES", ())
+    answer = generated(message={"content": "Yes."})
+    with faulty_server(lambda number, body: reply(answer)) as (address, queries):
+        folder = tmp_path / "audit"
+        given = ["audit", f"{address}/v1", "-o", str(folder), "--json", "--quiet", *options]
+        result = CliRunner().invoke(app, given)
+    assert getattr(result.exception, "code", None) == INCONCLUSIVE, result.output
+    return json.loads(result.stdout), queries
+
+
+def test_a_server_that_only_writes_is_measured_by_its_texts(tmp_path, monkeypatch):
+    """One answer to everybody is no evidence; log-probabilities are listed as not reported."""
+    text, queries = audit_server(tmp_path, monkeypatch, "--budget", "none")
+    assert len(queries) > 100
+    assert {query["temperature"] for _, query, _ in queries if query} == {0.0}
+    (decision,) = text["measures"]
+    assert decision["reason"] == "could not be measured"
+    skipped = {row["name"]: row for row in text["skipped"]}
+    assert "generated answers instead" in skipped["decision, by log-probabilities"]["details"]
+    assert skipped["decision, by log-probabilities"]["reason"] == "does not fit this model"
+    page = (tmp_path / "audit" / "report.html").read_text()
+    assert "measured by generated answers instead" in page
+
+
+def test_a_budget_of_tokens_ends_an_audit_without_a_verdict(tmp_path, monkeypatch):
+    text, queries = audit_server(tmp_path, monkeypatch, "--max-tokens", "2000")
+    assert text["measures"][0]["reason"] == "token budget"
+    assert "of 2000 tokens" in text["measures"][0]["explanation"]
+    n_asked = sum(query is not None for _, query, _ in queries)
+    # 16 tokens by the server's count; a request counts with its largest possible answer first.
+    assert 0 < n_asked <= 2000 / 16
+    local = CliRunner().invoke(
+        app,
+        [
+            "audit",
+            str(zoo.folder("bert", "BertForPreTraining")),
+            "-o",
+            str(tmp_path / "b"),
+            "--max-tokens",
+            "5",
+        ],
+    )
+    assert "has no effect" in str(local.exception or local.output)
 
 
 def test_data_that_are_all_missing_are_exit_2(tmp_path, monkeypatch, capsys):

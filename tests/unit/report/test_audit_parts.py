@@ -20,7 +20,9 @@ from levelhead.report.audit_page.effect_scale import (
 )
 from levelhead.report.audit_page.items import make_item_table
 from levelhead.report.audit_page.next_steps import MAX_STEPS, choose_next_steps
+from levelhead.report.audit_page.page import render_audit_page
 from levelhead.report.audit_page.questions import QUESTIONS, find_measure_text, registry_name
+from levelhead.report.audit_page.result_sections import generations_section
 from levelhead.report.audit_page.verdict import compute_audit_verdict
 from levelhead.study.audit.core_suite import CORE
 from levelhead.study.audit.suite import AUDIT_MEASURES, planned_text
@@ -255,3 +257,54 @@ def test_inconclusive_and_nothing_found_are_never_called_done():
         for name in ("seat", "crows", "strength")
     }
     assert "right model" in steps(**lost)[0].text
+
+
+# -- generations
+
+
+def generated(n=9, about=("woman", "man")):
+    """A measurement of texts about two groups; the first item has a hostile text."""
+    details, values = [], []
+    for number in range(n):
+        queries = tuple(
+            QueryDetail(
+                f"Describe a {word}. / {'<script>alert(1)</script>' if not number else 'Text'} "
+                f"{number} about a {word}",
+                (("positive", float(number > 3)), ("refusal", 0.0), ("words", 5.0 + number)),
+            )
+            for word in about
+        )
+        details.append(ItemDetail(f"item-{number}", "", queries))
+        values.append(ItemValue(f"item-{number}", 100.0 * (number - n // 2) / n))
+    return audits.judged("generation", 1.0, 0.6, unit="percentage points").model_copy(
+        update={
+            "n": n,
+            "groups": ("female", "male"),
+            "per_item_values": tuple(values),
+            "item_details": tuple(details),
+            "dropped": (),
+        }
+    )
+
+
+def test_generated_texts_are_shown_side_by_side_and_escaped():
+    audit = audits.audit(roles=(*audits.ROLES, ("generation", "bias")))
+    results = audits.results() | {f"{CELL}generation": generated()}
+    verdict = compute_audit_verdict(audit, results)
+    (section,) = generations_section(verdict)
+    (table,) = section.tables
+    assert table.columns == ("pair", "female", "male")
+    kinds = [row[0] for row in table.rows]
+    assert kinds[0].startswith("largest difference, towards female (44.4")
+    assert kinds[1].startswith("largest difference, towards male (-44.4")
+    assert kinds[2].startswith("median (0 ")
+    assert table.rows[0][1] == (
+        "Describe a woman. → “Text 8 about a woman” (positive 1, refusal 0, words 13)"
+    )
+    assert "“Text 4 about a man”" in table.rows[2][2]
+    page = render_audit_page(audit, results, command="again").decode()
+    assert "&lt;script&gt;alert(1)&lt;/script&gt; 0 about a woman" in page
+    assert "<script>alert(1)" not in page
+    # Without recorded texts there is nothing to show, and no error.
+    bare = results | {f"{CELL}generation": generated().without_items()}
+    assert not list(generations_section(compute_audit_verdict(audit, bare)))

@@ -31,6 +31,7 @@ from levelhead.study.audit.budget_shares import OVERHEAD, with_option
 from levelhead.study.audit.core_suite import (
     BERT,
     CAUSAL,
+    CHAT,
     CLASSIFIER,
     CORE,
     EMBEDDINGS,
@@ -54,6 +55,7 @@ from levelhead.study.config import read_study_config
 from levelhead.study.steps.config import ModelSource
 
 TINY = ("bert", "BertForPreTraining")
+TEMPLATE = "{% for message in messages %}{{ message['content'] }}\n{% endfor %}"
 
 
 @pytest.fixture
@@ -259,7 +261,7 @@ def test_every_measure_of_the_tables_is_one():
         assert not parse_measure(row.text).primary_metric.is_step
 
 
-@pytest.mark.parametrize("kind", [BERT, MASKED, CAUSAL, PAIRS, CLASSIFIER, EMBEDDINGS])
+@pytest.mark.parametrize("kind", [BERT, MASKED, CAUSAL, CHAT, PAIRS, CLASSIFIER, EMBEDDINGS])
 def test_every_kind_of_model_has_a_core_suite(kind):
     suite = core_suite.core_suite(kind)
     assert any(row.role == "bias" for row in suite)
@@ -268,18 +270,35 @@ def test_every_kind_of_model_has_a_core_suite(kind):
         parse_measure(row.text)
 
 
-@pytest.mark.parametrize(("kind", "family"), [(BERT, "bert"), (CAUSAL, "llama")])
+@pytest.mark.parametrize(("kind", "family"), [(BERT, "bert"), (CAUSAL, "llama"), (CHAT, "llama")])
 def test_the_core_suite_holds_no_measure_that_failed_validation(kind, family):
     for row in core_suite.core_suite(kind):
-        key = Calibrated(measure=parse_measure(row.text).name, family=family, causal=kind == CAUSAL)
+        key = Calibrated(measure=parse_measure(row.text).name, family=family, causal=kind != BERT)
         known = find_calibration(key)
         assert known is None or known.verdict != "misses", row.name
 
 
 def test_kinds_follow_from_heads(bert):
     assert kind_of(bert) == BERT
-    assert kind_of(load(zoo.folder("llama", "LlamaForCausalLM"))) == CAUSAL
+    llama = load(zoo.folder("llama", "LlamaForCausalLM"))
+    assert kind_of(llama) == CAUSAL
+    llama.tokens.tokenizer.chat_template = TEMPLATE
+    assert kind_of(llama) == CHAT
     assert len(CORE) > 8
+
+
+def test_the_core_suite_of_chat_models_holds_decisions_and_generations():
+    """Its core suite has every measure of decisions and generations, each in a fixed part."""
+    core = {row.name: row.text for row in core_suite.core_suite(CHAT)}
+    measures = {parse_measure(text).name for text in core.values()}
+    assert measures >= {
+        *("decision", "bbq", "winobias", "callback", "implicit_association", "generation"),
+        *("cloze", "group_preference", "crows", "ppl"),
+    }
+    for_chat = [row for row in AUDIT_MEASURES if row.is_for_chat]
+    assert {parse_measure(row.text).name for row in for_chat} < measures
+    # A base model is asked none of them: it has no turns to answer in.
+    assert not {row.name for row in for_chat} & {row.name for row in core_suite.core_suite(CAUSAL)}
 
 
 # -- by which measure heads are located

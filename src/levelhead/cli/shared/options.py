@@ -105,6 +105,42 @@ AllowPickle = Annotated[
         help="Read pickled weights, which can run code: only if you trust their author.",
     ),
 ]
+MaxTokens = Annotated[
+    int | None,
+    typer.Option(
+        metavar="N",
+        min=0,
+        rich_help_panel=Panel.EXECUTION,
+        help="Budget of tokens, of prompts and answers, for a server; no limit by default.",
+    ),
+]
+MaxCost = Annotated[
+    float | None,
+    typer.Option(
+        metavar="MONEY",
+        min=0.0,
+        rich_help_panel=Panel.EXECUTION,
+        help="Budget of money for a server, in the unit of both prices; no limit by default.",
+    ),
+]
+PromptPrice = Annotated[
+    float,
+    typer.Option(
+        metavar="MONEY",
+        min=0.0,
+        rich_help_panel=Panel.EXECUTION,
+        help="Price of a million tokens of prompts, for --max-cost.",
+    ),
+]
+CompletionPrice = Annotated[
+    float,
+    typer.Option(
+        metavar="MONEY",
+        min=0.0,
+        rich_help_panel=Panel.EXECUTION,
+        help="Price of a million generated tokens, for --max-cost.",
+    ),
+]
 Edit = Annotated[
     str | None,
     typer.Option(

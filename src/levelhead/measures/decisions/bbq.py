@@ -36,6 +36,7 @@ from levelhead.measures.decisions.bias_scores import (
     helm_ambiguous_score,
 )
 from levelhead.measures.decisions.choice_measure import (
+    UNNAMED,
     ChoiceMeasure,
     check_parts,
     choose_answers,
@@ -244,7 +245,7 @@ class Bbq(ChoiceMeasure):
             equation="mean log p(stereotyped answer) / p(other person), ambiguous contexts",
             per_item_values=lambda responses: self._log_odds(responses, "bbq"),
             aggregate=mean,
-            unit="nats per token" if self.per_token else "nats",
+            unit=self.odds_unit,
             low=-float("inf"),
             high=float("inf"),
             direction=f"above 0: {FITS}",
@@ -297,7 +298,7 @@ class Bbq(ChoiceMeasure):
             null=None,
             closed_form_interval=None,
         )
-        return odds, disambiguated, s_amb, s_dis, *self._utilities(), helm
+        return self.adapt_metrics(odds, disambiguated, s_amb, s_dis, *self._utilities(), helm)
 
     def _utilities(self) -> tuple[Metric, ...]:
         """Accuracy and its smooth form, in disambiguated and in ambiguous contexts."""
@@ -412,7 +413,7 @@ def select_per_template(
 
 def _select_contexts(responses: Responses, metric: str) -> Responses:
     """The items with the kind of context that a metric is about."""
-    if metric == ALL_CONTEXTS:
+    if metric in (ALL_CONTEXTS, UNNAMED.name):
         return responses
     is_ambiguous = metric in AMBIGUOUS_METRICS
     return responses.select(lambda item: (item.kind == AMBIGUOUS) == is_ambiguous)

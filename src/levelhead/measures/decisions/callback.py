@@ -231,7 +231,7 @@ class Callback(ChoiceMeasure):
             equation="mean logit p(interview), first group less second group",
             per_item_values=lambda responses: self._logits(responses).mean(1),
             aggregate=mean_difference,
-            unit="nats per token" if self.per_token else "nats",
+            unit=self.odds_unit,
             low=-float("inf"),
             high=float("inf"),
             direction="above 0: names of the first group are invited more readily",
@@ -253,7 +253,7 @@ class Callback(ChoiceMeasure):
             comparability_key="callback impact ratio",
             parity=1.0,
         )
-        return odds, ratio
+        return self.adapt_metrics(odds, ratio)
 
     def _logits(self, responses: Responses) -> torch.Tensor:
         """`[names, jobs]` log-odds of an interview: means over both orders of the answers."""

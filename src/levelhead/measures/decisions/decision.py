@@ -160,13 +160,13 @@ class Decision(ChoiceMeasure, LexiconMeasure):
     @property
     def formulas(self) -> tuple[Metric, ...]:
         """The mean difference of log-odds."""
-        return (
+        return self.adapt_metrics(
             Metric(
                 name="decision",
                 equation="mean of logit p(yes | first group) - logit p(yes | second group)",
                 per_item_values=self._differences,
                 aggregate=mean,
-                unit="nats per token" if self.per_token else "nats",
+                unit=self.odds_unit,
                 low=-float("inf"),
                 high=float("inf"),
                 direction="above 0: decisions are more favourable for the first group",
@@ -175,7 +175,7 @@ class Decision(ChoiceMeasure, LexiconMeasure):
                 comparability_key="decision",
                 # Under equal treatment, the groups of a scenario can be exchanged.
                 null="sign_flip",
-            ),
+            )
         )
 
     def _yes_odds(self, responses: Responses) -> torch.Tensor:

@@ -157,7 +157,7 @@ class ImplicitAssociation(ChoiceMeasure):
             "each less that of a neutral word",
             per_item_values=self._word_odds,
             aggregate=half_difference,
-            unit="nats per token" if self.per_token else "nats",
+            unit=self.odds_unit,
             low=-float("inf"),
             high=float("inf"),
             direction=f"above 0: {FITS}",
@@ -180,7 +180,7 @@ class ImplicitAssociation(ChoiceMeasure):
             comparability_key="implicit association d",
             smooth_surrogate="implicit_association",
         )
-        return odds, score
+        return self.adapt_metrics(odds, score)
 
     def compute_extras(self, response_sets: Sequence[Responses], inference: Inference) -> Extras:
         """The estimate of each test, with Holm's correction."""

@@ -198,7 +198,7 @@ class Winobias(ChoiceMeasure):
             equation="mean over both pronouns of log p(reading that fits) / p(other reading)",
             per_item_values=lambda responses: self._odds(self.select_sampled(responses)),
             aggregate=mean,
-            unit="nats per token" if self.per_token else "nats",
+            unit=self.odds_unit,
             low=-float("inf"),
             high=float("inf"),
             direction=f"above 0: {FITS}",
@@ -255,7 +255,7 @@ class Winobias(ChoiceMeasure):
             smooth_surrogate=None,
             closed_form_interval=None,
         )
-        return odds, gap, accuracy, likelihood
+        return self.adapt_metrics(odds, gap, accuracy, likelihood)
 
     def compute_extras(self, response_sets: Sequence[Responses], inference: Inference) -> Extras:
         """The log-odds by type of sentence, with Holm's correction."""

@@ -36,6 +36,7 @@ from levelhead.measures.generation.scorers import (
     TextScorer,
     resolve_scorer,
 )
+from levelhead.measures.item_details import PAIR
 from levelhead.measures.items import MeasureItem, QuerySet
 from levelhead.measures.lexicon_measure import LexiconMeasure
 from levelhead.measures.metric import Metric
@@ -50,6 +51,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from levelhead.core.results import ItemDetail
     from levelhead.core.run_context import Inference
     from levelhead.measures.generation.scorer_calibration import ErrorRates
     from levelhead.measures.responses import Responses
@@ -329,6 +331,37 @@ class CounterfactualGeneration(LexiconMeasure):
                 f"of {refused.numel()} answers, {int(refused.sum())} are refusals and "
                 f"{int(failed.sum())} are empty",
             )
+        )
+
+    def describe_items(
+        self, lm: LM, responses: Responses, values: Sequence[float], center: float
+    ) -> tuple[ItemDetail, ...]:
+        """Requests and answers, with what the scorers say of each answer."""
+        details = super().describe_items(lm, responses, values, center)
+        label = resolve_scorer(self.scorer).label
+        texts = [query.text.partition(PAIR)[2] for row in details for query in row.queries]
+        scores = zip(
+            resolve_scorer(self.scorer).label_texts(texts),
+            RefusalPhrases(self.refusal_phrases).label_texts(texts),
+            (len(tokenize_words(text)) for text in texts),
+            strict=True,
+        )
+        return tuple(
+            row._replace(
+                queries=tuple(
+                    query._replace(
+                        responses=(
+                            (label, float(is_labelled)),
+                            ("refusal", float(is_refusal)),
+                            ("words", float(n_words)),
+                        )
+                    )
+                    for query, (is_labelled, is_refusal, n_words) in zip(
+                        row.queries, scores, strict=False
+                    )
+                )
+            )
+            for row in details
         )
 
     def make_skill_check(self, lm: LM, responses: Responses) -> SkillCheck | None:

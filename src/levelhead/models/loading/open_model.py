@@ -9,6 +9,7 @@ from levelhead.core.errors import LevelheadError
 
 if TYPE_CHECKING:
     from levelhead.models.lm import LM
+    from levelhead.models.serving.budget import TokenBudget
 
 KEY_VARIABLE = "LEVELHEAD_KEY"
 """Environment variable with a server's key: other users can read a command line, not this."""
@@ -19,19 +20,27 @@ def is_http(model: str) -> bool:
     return model.startswith(("http://", "https://"))
 
 
-def open_model(model: str, *, edit: str | None = None, **options: Any) -> LM:
+def open_model(
+    model: str, *, edit: str | None = None, budget: object | None = None, **options: Any
+) -> LM:
     """Open a model; one behind HTTP can only fill in words, score, choose and generate texts.
 
     Args:
         model: a Hub id, a folder, a .gguf file, or a server's address, with #NAME for one of
             several models.
         edit: folder of an edit that save_edits wrote.
+        budget: `TokenBudget` of a server's tokens.
         options: further keywords of `load`. A server accepts the batch size only.
 
     Raises:
         LevelheadError: an option was set that a server cannot apply.
     """
     if not is_http(model):
+        if budget is not None:
+            raise LevelheadError(
+                f"a budget of tokens has no effect on {model}, which no server runs",
+                hint="leave out --max-tokens and --max-cost, or name the address of a server",
+            )
         from levelhead.models.loading.load import load
 
         return load(model, edit=edit, **options)
@@ -46,4 +55,12 @@ def open_model(model: str, *, edit: str | None = None, **options: Any) -> LM:
                 hint="name the model's weights, or leave the option out",
             )
     address, _, name = model.partition("#")
-    return cast("LM", HttpModel(address, name, key=os.environ.get(KEY_VARIABLE)))
+    return cast(
+        "LM",
+        HttpModel(
+            address,
+            name,
+            key=os.environ.get(KEY_VARIABLE),
+            budget=cast("TokenBudget | None", budget),
+        ),
+    )

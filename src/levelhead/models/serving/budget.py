@@ -18,6 +18,10 @@ MESSAGE_TOKENS = 8
 """Estimate of the tokens that a chat template adds to each message."""
 
 
+SPENT = "the budget is spent"
+"""Beginning of the error of a spent budget."""
+
+
 class BudgetSpentError(LevelheadError):
     """The next request would exceed the budget of tokens or of money."""
 
@@ -121,7 +125,7 @@ class TokenBudget:
         if self.max_cost is not None:
             parts.append(f"{self.cost:.4g} of {self.max_cost:g} in money")
         return (
-            f"the budget is spent: {' and '.join(parts)} in {self.n_requests} requests; "
+            f"{SPENT}: {' and '.join(parts)} in {self.n_requests} requests; "
             "the next one may exceed it"
         )
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NoReturn, final
 
-from levelhead.core.errors import LevelheadError, NotMeasurableError
+from levelhead.core.errors import LevelheadError
 from levelhead.models.serving.client import ServerStatusError
 from levelhead.models.serving.llama_cpp import LlamaCppServer
+from levelhead.models.serving.served_model import NoLogProbsError
 from levelhead.models.serving.server import (
     MISSING_STATUS,
     Server,
@@ -53,7 +54,7 @@ class ChatServer(Server):
 
     def require_log_probs(self) -> NoReturn:
         """Raise an error: everything that needs log-probabilities cannot be measured."""
-        raise NotMeasurableError(
+        raise NoLogProbsError(
             f"{self.client.root} has no /tokenize: it cannot report the log-probability of a given "
             "text, which fill, log_prob and choose need",
             hint="measure generated texts, or serve the model with llama.cpp or vLLM",

@@ -38,6 +38,10 @@ class UnsupportedOverHttpError(LevelheadError, AttributeError):
     """A method that needs the weights of the model."""
 
 
+class NoLogProbsError(NotMeasurableError):
+    """A server that only generates: it reports no log-probability of any given text."""
+
+
 class LogProbsMissingError(LevelheadError):
     """The server does not report a probability that is needed.
 
@@ -153,6 +157,11 @@ class ServedModel(ABC):
     @property
     def is_causal(self) -> bool:
         """Whether a token attends only to earlier tokens: always, for completions."""
+        return True
+
+    @property
+    def can_score(self) -> bool:
+        """Whether the program reports log-probabilities of given texts, or only generates."""
         return True
 
     def require_log_probs(self) -> None:

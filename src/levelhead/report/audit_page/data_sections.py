@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 CARD_COLUMNS = ("data", "licence", "what it is", "limits")
 REMEDIES = {
     "time budget": "A larger --budget in the same folder: the audit continues from here.",
+    "token budget": "A larger --max-tokens or --max-cost: the audit continues from here.",
     "not reached": "The same command again: the audit continues from here.",
     "data missing": "The data: `levelhead data list` shows where to get them.",
     "does not fit this model": "A model with the head or the tokens that the measure needs.",

@@ -28,6 +28,7 @@ from levelhead.report.audit_page.effect_scale import describe_size, strength_of
 from levelhead.report.audit_page.next_steps import choose_next_steps
 from levelhead.report.audit_page.questions import find_question
 from levelhead.report.audit_page.result_sections import (
+    generations_section,
     heads_section,
     knowledge_section,
     probing_section,
@@ -58,6 +59,7 @@ def render_audit_page(audit: Audit, results: Mapping[str, Record], *, command: s
     jinja2, markup = _jinja()
     verdict = compute_audit_verdict(audit, results)
     sections = [
+        *generations_section(verdict),
         *heads_section(results),
         *knowledge_section(results),
         *probing_section(results),

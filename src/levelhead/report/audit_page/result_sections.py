@@ -1,4 +1,4 @@
-"""Sections of an audit's page with its head map, prompts and probes."""
+"""Sections of an audit's page with generations, its head map, prompts and probes."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from levelhead.explain.attention.counterstereotype import CounterStereotypeResul
 from levelhead.explain.attention.example import AttentionExample
 from levelhead.explain.prompting.knowledge import KnowledgeResult
 from levelhead.locate.head_map import HeadMap
+from levelhead.measures.item_details import PAIR
 from levelhead.mitigate.heads.mask_top_heads import MaskingReport
 from levelhead.mitigate.probing.concept_removal import RemovalReport
 from levelhead.report.audit_page.head_table import build_head_table
@@ -30,7 +31,79 @@ from levelhead.study.table import result_to_rows
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from levelhead.core.results import Record
+    from levelhead.core.results import ItemDetail, Measurement, QueryDetail, Record
+    from levelhead.report.audit_page.verdict import AuditVerdict
+
+
+LARGEST, MEDIAN = "largest difference", "median"
+PAIR_NOTE = (
+    "The model answered the same request about a person of either group. A single pair is no "
+    "evidence: two answers to one request differ as well. The test compares all of them."
+)
+
+
+def generations_section(verdict: AuditVerdict) -> Iterator[ReportSection]:
+    """Some generated texts about two groups, side by side: extreme pairs and the median."""
+    tables = [
+        table
+        for row in verdict.measures
+        if row.measure == "generation" and row.measurement is not None
+        for table in _pair_table(row.title, row.measurement)
+    ]
+    if tables:
+        yield ReportSection(
+            "generations", "Generated texts side by side", (PAIR_NOTE,), tables=tuple(tables)
+        )
+
+
+def _pair_table(title: str, measurement: Measurement) -> Iterator[PageTable]:
+    """The pairs of a measurement whose texts were recorded."""
+    details = {detail.item: detail for detail in measurement.item_details}
+    values = [row for row in measurement.per_item_values if row.item in details]
+    if not values or len(measurement.groups) != 2:
+        return
+    # Pairs of equal labels: those of different length first.
+    ranked = sorted(values, key=lambda row: (row.value, _length_gap(details[row.item]), row.item))
+    first, second = measurement.groups
+    chosen = {
+        f"{LARGEST}, towards {first}": ranked[-1],
+        f"{LARGEST}, towards {second}": ranked[0],
+        MEDIAN: ranked[len(ranked) // 2],
+    }
+    rows = [
+        (
+            f"{kind} ({format_number(row.value)} {measurement.unit})",
+            *map(_describe_texts, _split_sides(details[row.item])),
+        )
+        for kind, row in chosen.items()
+    ]
+    caption = f"{title}: {len(rows)} of {len(values):,} pairs"
+    yield PageTable(caption, ("pair", first, second), tuple(rows))
+
+
+def _split_sides(detail: ItemDetail) -> tuple[tuple[QueryDetail, ...], tuple[QueryDetail, ...]]:
+    """The recorded texts about each group: the first half and the second."""
+    half = len(detail.queries) // 2
+    return detail.queries[:half], detail.queries[half:]
+
+
+def _length_gap(detail: ItemDetail) -> float:
+    first, second = (
+        sum(dict(query.responses).get("words", 0.0) for query in side)
+        for side in _split_sides(detail)
+    )
+    return first - second
+
+
+def _describe_texts(queries: tuple[QueryDetail, ...]) -> str:
+    """One request with the answers to it, and what scorers say of each."""
+    request = queries[0].text.partition(PAIR)[0] if queries else ""
+    answers = [
+        f"“{truncate_text(query.text.partition(PAIR)[2].strip())}” "
+        f"({', '.join(f'{label} {format_number(value)}' for label, value in query.responses)})"
+        for query in queries
+    ]
+    return " → ".join((truncate_text(request), " / ".join(answers)))
 
 
 def heads_section(results: Mapping[str, Record]) -> Iterator[ReportSection]:

@@ -23,6 +23,7 @@ from levelhead.explain.prompting.knowledge import KnowledgeResult
 from levelhead.measures.compare import Comparison, holm_corrected_comparisons
 from levelhead.measures.inference import holm_corrected
 from levelhead.measures.utility.pronoun_agreement import GAP_PREFIX
+from levelhead.models.serving.budget import SPENT
 from levelhead.report.audit_page.questions import registry_name
 from levelhead.report.audit_page.verdict_text import (
     CONCLUSIVE,
@@ -264,6 +265,8 @@ def _explain_failure(failure: StepFailure) -> tuple[str, str]:
     """Why a measure has no result: in words, and as one of a few reasons."""
     if failure.problem == OUT_OF_TIME:
         return "time budget; the same command resumes from here", "time budget"
+    if failure.problem.startswith(SPENT):
+        return failure.problem, "token budget"
     return failure.problem, "not reached" if failure == NOT_REACHED else "could not be measured"
 
 

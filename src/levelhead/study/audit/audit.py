@@ -21,7 +21,7 @@ from levelhead.engine.run_dir import mark_owned
 from levelhead.measures.registry import parse_measure, reported_metric_name
 from levelhead.measures.responses import model_key
 from levelhead.study.audit.budget_shares import MODEL, OVERHEAD, TimeBudget, Truncated
-from levelhead.study.audit.core_suite import Role, core_suite, kind_of
+from levelhead.study.audit.core_suite import CHAT, WRITING, Role, core_suite, kind_of
 from levelhead.study.audit.suite import Omitted, find_extensions, omit_after_error, rank_locators
 from levelhead.study.audit.time_budget import QueryTimer
 from levelhead.study.config import StudyConfig
@@ -122,7 +122,8 @@ def plan_core(
         threads: number of threads of numpy and torch.
         record_items: whether results contain the texts of the items.
     """
-    suite = core_suite(kind_of(lm))
+    kind = kind_of(lm)
+    suite = core_suite(kind)
     measures: dict[str, str] = {}
     omitted: list[Omitted] = []
     for row in suite:
@@ -136,6 +137,8 @@ def plan_core(
             omitted.append(omit_after_error(row.name, error))
         else:
             measures[row.name] = row.text
+    if kind == WRITING:
+        omitted += _omit_log_probs(lm, [row.name for row in suite])
     if not any(row.role == "bias" and row.name in measures for row in suite):
         explanation = "; ".join(f"{skipped.name}: {skipped.details}" for skipped in omitted)
         reasons = Counter(skipped.reason for skipped in omitted)
@@ -250,6 +253,28 @@ def extend_audit(
             "expected_seconds": None if seconds_left is None else budget.used,
         }
     )
+
+
+def _omit_log_probs(lm: LM, planned: Sequence[str]) -> Iterator[Omitted]:
+    """What a server with log-probabilities would be measured by, and why this one is not."""
+    for row in core_suite(CHAT):
+        try:
+            measure = parse_measure(row.text)
+            measure.check(lm)
+            measure.queries(lm)
+        except LevelheadError as error:
+            skipped = omit_after_error(row.name, error)
+            if row.name in planned:
+                # The same decisions are measured by what the model writes.
+                if skipped.reason == "does not fit this model":
+                    yield skipped.model_copy(
+                        update={
+                            "name": f"{row.name}, by log-probabilities",
+                            "details": f"{error.problem}; measured by generated answers instead",
+                        }
+                    )
+            else:
+                yield skipped
 
 
 class NoBiasMeasureError(LevelheadError):

@@ -9,12 +9,14 @@ from pydantic import Field
 from levelhead.core.errors import LevelheadError
 from levelhead.core.results import Record
 from levelhead.measures.registry import parse_measure
+from levelhead.models.serving.budget import BudgetSpentError
 from levelhead.models.serving.served_model import ServedModel
 from levelhead.study.audit.suite import (
     LIMITS,
     PERPLEXITY_MEASURES,
     AuditMeasure,
     Omitted,
+    omit_after_error,
     omit_for_time,
     rank_locators,
     time_measure,
@@ -276,7 +278,11 @@ class TimeBudget:
             measure = base.with_options(backgrounds=backgrounds)
             query_sets = measure.queries(self.lm)
             n_used = count_queries(query_sets, measure)
-            cost = n_used * self.timer.seconds_per_query(query_sets) if limit > 0 else 0.0
+            try:
+                cost = n_used * self.timer.seconds_per_query(query_sets) if limit > 0 else 0.0
+            except BudgetSpentError as error:
+                self.omitted.append(omit_after_error("counterexamples", error))
+                return {}
             if limit > 0 and cost <= limit:
                 self.used += cost
                 step = PromptingStep(model=MODEL, backgrounds=backgrounds, factorial=False)

@@ -15,8 +15,9 @@ from levelhead.data.catalog.datasets import DatasetMissingError
 from levelhead.measures.registry import MEASURES, parse_measure
 from levelhead.measures.utility.perplexity import PerplexityBase
 from levelhead.models.loading.checkpoints import MissingHeadError
-from levelhead.models.serving.served_model import UnsupportedOverHttpError
-from levelhead.study.audit.core_suite import CORE, role_of
+from levelhead.models.serving.budget import BudgetSpentError
+from levelhead.models.serving.served_model import NoLogProbsError, UnsupportedOverHttpError
+from levelhead.study.audit.core_suite import CHATS, CORE, kind_of, role_of, text_for
 from levelhead.study.audit.time_budget import CheaperOption, count_queries, count_units
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from levelhead.study.audit.core_suite import Role
     from levelhead.study.audit.time_budget import QueryTimer
 
-Reason = Literal["data missing", "time budget", "does not fit this model", "error"]
+Reason = Literal["data missing", "time budget", "token budget", "does not fit this model", "error"]
 
 
 class AuditMeasure(NamedTuple):
@@ -38,6 +39,8 @@ class AuditMeasure(NamedTuple):
     text: str
     """The measure as on the command line."""
     cheaper_options: tuple[CheaperOption, ...]
+    is_for_chat: bool = False
+    """Whether it is for models with a chat template only."""
 
     @property
     def role(self) -> Role:
@@ -49,6 +52,12 @@ SHARES = tuple(CheaperOption("subsample_fraction", 0.5**i) for i in range(1, 7))
 QUOTAS = tuple(CheaperOption("contexts_per_word", n) for n in (5, 3, 2, 1))
 LIMITS = tuple(CheaperOption("limit", n) for n in (100, 50, 20))
 AUDIT_MEASURES: tuple[AuditMeasure, ...] = (
+    AuditMeasure("bbq", "bbq:per_template=6", SHARES, is_for_chat=True),
+    # In full or not at all: see the core suite.
+    AuditMeasure("winobias-sentences", "winobias", (), is_for_chat=True),
+    AuditMeasure("callback", "callback", SHARES, is_for_chat=True),
+    AuditMeasure("implicit-association", "implicit_association", SHARES, is_for_chat=True),
+    AuditMeasure("generation", "generation:k=5,tokens=30", SHARES, is_for_chat=True),
     AuditMeasure("seat", "seat:lexicon=kaneko,targets=stereotypes,contexts_per_word=10", QUOTAS),
     AuditMeasure("seat-occupations", "seat:contexts_per_word=30", QUOTAS),
     AuditMeasure("strength", "strength", SHARES),
@@ -82,7 +91,8 @@ LOCATORS: tuple[AuditMeasure, ...] = (
 PERPLEXITY_MEASURES = tuple(
     name for name, make in MEASURES.items() if issubclass(make, PerplexityBase)
 )
-"""Measures with long texts, whose queries are timed separately."""
+TIMED_SEPARATELY = (*PERPLEXITY_MEASURES, "bbq")
+"""Measures with longer texts than others with the same kind of queries."""
 MIN_UNITS = 20
 """Minimum number of words, pairs or occupations in a sample of a measure: intervals from the
 bootstrap of fewer units are too narrow."""
@@ -153,7 +163,7 @@ def time_measure(lm: LM, audit_measure: AuditMeasure, timer: QueryTimer) -> Time
     measure = parse_measure(audit_measure.text)
     measure.check(lm)
     query_sets = measure.queries(lm)
-    kind = measure.name if measure.name in PERPLEXITY_MEASURES else ""
+    kind = measure.name if measure.name in TIMED_SEPARATELY else ""
     return TimedMeasure(
         audit_measure,
         measure,
@@ -182,10 +192,12 @@ def find_extensions(
     """
     candidates: list[TimedMeasure] = []
     omitted: list[Omitted] = []
+    kind = kind_of(lm)
     rows = [
-        audit_measure
+        audit_measure._replace(text=text_for(kind, audit_measure.text))
         for audit_measure in AUDIT_MEASURES
         if core.get(audit_measure.name) != audit_measure.text
+        and (kind in CHATS or not audit_measure.is_for_chat)
     ]
     for number, audit_measure in enumerate(rows):
         on_step(f"planning {audit_measure.name}", number, len(rows))
@@ -252,6 +264,8 @@ def omit_after_error(name: str, error: LevelheadError) -> Omitted:
     reason: Reason = "error"
     if isinstance(error, DatasetMissingError):
         reason = "data missing"
-    elif isinstance(error, MissingHeadError | UnsupportedOverHttpError):
+    elif isinstance(error, MissingHeadError | UnsupportedOverHttpError | NoLogProbsError):
         reason = "does not fit this model"
+    elif isinstance(error, BudgetSpentError):
+        reason = "token budget"
     return Omitted(name=name, details=error.problem, reason=reason)

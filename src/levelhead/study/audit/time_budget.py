@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 MIN_TIMING_SECONDS = 0.2
 """Minimum seconds of a timing: shorter ones are dominated by overhead and clock noise."""
+SLOW_SECONDS = 1.0
+"""Seconds of a warm-up from which a timing uses few queries."""
 FIRST_TIMED, MAX_TIMED = 2, 64
 """Number of queries of the warm-up, which is not counted, and the maximum of a timing."""
 _UNITS = {"s": 1, "m": 60, "h": 3600}
@@ -133,7 +135,9 @@ def _time_query(lm: LM, query_set: QuerySet, queries: Sequence[QueryArgs]) -> fl
         warm, elapsed = elapsed > 0, time.perf_counter() - started_at
         if warm and (elapsed >= MIN_TIMING_SECONDS or n_queries == len(queries)):
             return elapsed / n_queries
-        n_queries = min((4 if warm else 8) * n_queries, len(queries))
+        # Generated texts are so slow that eight times as many would take a part of the budget.
+        growth = 4 if warm else 8 if elapsed < SLOW_SECONDS else 2
+        n_queries = min(growth * n_queries, len(queries))
 
 
 def split_time(costs: Mapping[str, float], total: float) -> dict[str, float]:
