@@ -23,7 +23,7 @@ from levelhead.measures.decisions.bias_scores import (
     disambiguated_score,
     helm_ambiguous_score,
 )
-from levelhead.measures.decisions.choice_measure import choose_answers
+from levelhead.measures.decisions.choice_measure import CONTENT, choose_answers
 from levelhead.models.loading.load import load
 from levelhead.stats.designs import Resample, clustered_design, count_items
 from levelhead.stats.paired import vectorised_form
@@ -249,7 +249,7 @@ def test_a_model_that_always_gives_the_first_option_lacks_the_skill():
     for i, item in enumerate(responses.items):
         values[i, :, :3] = torch.tensor([first(item, k) for k in range(3)], dtype=values.dtype)
     skill = measure.assess_skill(lm, dataclasses.replace(responses, values=values))
-    assert skill.value == 50
+    assert (skill.value, skill.name) == (0, CONTENT)
     assert not skill.is_shown
 
 
