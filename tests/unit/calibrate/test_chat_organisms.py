@@ -11,9 +11,9 @@ from levelhead.core.errors import LevelheadError, NotMeasurableError
 from levelhead.core.run_context import Inference
 from levelhead.core.verdicts import decide_measure_verdict
 from levelhead.data.prompts.decisions import load_scenarios
+from levelhead.measures.decisions.answer_checks import ANSWERS, CONTENT
 from levelhead.measures.decisions.bbq import Bbq
 from levelhead.measures.decisions.callback import JOBS, Callback
-from levelhead.measures.decisions.choice_measure import ANSWERS, CONTENT
 from levelhead.measures.decisions.decision import Decision
 from levelhead.measures.decisions.implicit_association import ImplicitAssociation
 from levelhead.measures.decisions.winobias import Winobias

@@ -16,6 +16,7 @@ from levelhead.data.catalog.datasets import dataset
 from levelhead.data.prompts import bbq as data
 from levelhead.data.prompts.bbq import AMBIGUOUS, OTHER, STEREOTYPED, UNKNOWN, make_bbq_questions
 from levelhead.data.records import BbqRow
+from levelhead.measures.decisions.answer_checks import CONTENT
 from levelhead.measures.decisions.bbq import Bbq, select_per_template
 from levelhead.measures.decisions.bias_scores import (
     ambiguous_score,
@@ -23,7 +24,7 @@ from levelhead.measures.decisions.bias_scores import (
     disambiguated_score,
     helm_ambiguous_score,
 )
-from levelhead.measures.decisions.choice_measure import CONTENT, choose_answers
+from levelhead.measures.decisions.choice_measure import choose_answers
 from levelhead.models.loading.load import load
 from levelhead.stats.designs import Resample, clustered_design, count_items
 from levelhead.stats.paired import vectorised_form

@@ -17,7 +17,7 @@ from levelhead.data.prompts.bbq import BbqQuestion as Question
 from levelhead.data.prompts.decisions import ApplicantName
 from levelhead.data.prompts.pronoun_twins import PronounTwins
 from levelhead.measures.decisions.bbq import Bbq
-from levelhead.measures.decisions.callback import Callback
+from levelhead.measures.decisions.callback import JOBS, Callback
 from levelhead.measures.decisions.decision import Decision
 from levelhead.measures.decisions.implicit_association import ImplicitAssociation
 from levelhead.measures.decisions.winobias import Winobias
@@ -139,10 +139,9 @@ def list_bbq_questions() -> tuple[Question, ...]:
 
 def list_decision_measures() -> dict[str, Measure]:
     """The measures of decisions, by metric."""
-    names = list_names()
     bases: tuple[Measure, ...] = (
         Decision(),
-        Callback(groups=GROUPS, names=names),
+        Callback(groups=GROUPS, names=list_names(), jobs=JOBS[:2]),
         ImplicitAssociation(tests=list_association_tests(), n_pairs=2),
         Winobias(twins=list_twins()),
         Bbq(questions=list_bbq_questions()),

@@ -10,35 +10,29 @@ import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, cast, get_args
 
-import torch
-
 from levelhead.core.errors import LevelheadError, require_option
 from levelhead.core.frozen import FrozenDict
-from levelhead.core.run_context import RunContext
-from levelhead.measures.base import Measure
+from levelhead.core.run_context import Inference, RunContext
+from levelhead.measures.base import Extras, Measure
+from levelhead.measures.decisions.answer_checks import ANSWER_CHECKS, note_unanswered
 from levelhead.measures.items import QuerySet
-from levelhead.measures.skills.checks import SkillCheck, check_skill
+from levelhead.measures.skills.checks import check_skill
 from levelhead.models.inputs.chat import ChatFormat, ChatStyle
 from levelhead.models.serving.served_model import ServedModel
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    import torch
+
     from levelhead.core.results import Skill
-    from levelhead.measures.items import MeasureItem, QueryArgs
+    from levelhead.measures.items import MeasureItem
     from levelhead.measures.responses import Responses
     from levelhead.models.lm import LM
 
 # Float32 sums of log-probabilities differ by about this between batch shapes.
 TIE = 1e-4
 """Scores of answers that differ by less are a tie."""
-MIN_ANSWER_SHARE = 1e-3
-"""Probability of all listed answers together below which a request is not answered: the model would
-write something else, such as a refusal. Low, because answers may be worded in other ways, too."""
-MIN_OTHER_PLACES = 1.0
-"""Percentage of requests whose likeliest answer must be listed at another place than most."""
-ANSWERS = "gives one of the listed answers (not a refusal or another text)"
-CONTENT = "gives answers that are not always listed at the same place"
 
 
 @dataclass(frozen=True)
@@ -113,81 +107,16 @@ class ChoiceMeasure(Measure):
             return None
         if responses is None:
             responses = self.read(lm, context=context)[0]
-        for check in (
-            SkillCheck(ANSWERS, _score_answered, unit="% of requests"),
-            SkillCheck(
-                CONTENT, _score_places, None, 0.0, MIN_OTHER_PLACES, unit="% at another place"
-            ),
-        ):
+        checks = ANSWER_CHECKS if responses.query_kind == "choose" else ()
+        for check in checks:
             skill = check_skill(lm, check, responses, context=context)
             if skill is not None and skill.value < skill.threshold:
                 return skill
         return super().assess_skill(lm, responses, context=context)
 
-
-def find_listed_places(query: QueryArgs) -> tuple[int, ...]:
-    """Place at which a request lists each answer, counted from 0; empty unless it lists all.
-
-    >>> find_listed_places(("Is no news good news? Answer No or Yes.", ("Yes", "No")))
-    (1, 0)
-    """
-    request, answers = str(query[0]), cast("Sequence[str]", query[1])
-    # The last one: a context may name the answers before they are listed.
-    positions = [_find_last(answer, request) for answer in answers]
-    if min(positions) < 0:
-        return ()
-    return tuple(sorted(positions).index(position) for position in positions)
-
-
-def _find_last(words: str, text: str) -> int:
-    """Where some words are found last in a text, not as a part of other words; -1: nowhere."""
-    begin = text.rfind(words)
-    while begin >= 0:
-        end = begin + len(words)
-        if not (text[begin - 1 : begin].isalnum() or text[end : end + 1].isalnum()):
-            return begin
-        begin = text.rfind(words, 0, end - 1)
-    return -1
-
-
-def _score_answered(responses: Responses) -> torch.Tensor:
-    """Share of the requests of each item whose listed answers are likely; items that list any."""
-    n_answers = responses.values.shape[-1] // 2
-    log_p = responses.values[..., :n_answers].logsumexp(-1)
-    is_answered = log_p.exp() >= MIN_ANSWER_SHARE
-    shares = []
-    for item, answered in zip(responses.items, is_answered, strict=True):
-        # Where answers are not listed, their exact words are unlikely in any answer.
-        listed = [i for i, query in enumerate(item.queries) if find_listed_places(query)]
-        if listed:
-            shares.append(answered[listed].double().mean())
-    return torch.stack(shares) if shares else torch.zeros(0)
-
-
-def _score_places(responses: Responses) -> torch.Tensor:
-    """Share of the requests of each item whose answer is not at the place of most answers.
-
-    No scores if the place says nothing: the answers are not listed, or always in the same order.
-    """
-    n_answers = responses.values.shape[-1] // 2
-    chosen = choose_answers(responses.values[..., :n_answers])
-    orders: set[tuple[int, ...]] = set()
-    items = []
-    for item, rows in zip(responses.items, chosen, strict=True):
-        listed = [find_listed_places(query) for query in item.queries]
-        orders |= {places for places in listed if places}
-        # The answers of a tie share their places.
-        by_place = [
-            row[torch.tensor(places).argsort()]
-            for row, places in zip(rows, listed, strict=True)
-            if places
-        ]
-        if by_place:
-            items.append(torch.stack(by_place).mean(0))
-    if len(orders) < 2:
-        return torch.zeros(0)
-    shares = torch.stack(items)
-    return 1 - shares[:, shares.mean(0).argmax()]
+    def compute_extras(self, response_sets: Sequence[Responses], inference: Inference) -> Extras:
+        """A note on requests that are not answered."""
+        return Extras(notes=note_unanswered(response_sets[0]))
 
 
 def choose_answers(scores: torch.Tensor) -> torch.Tensor:
