@@ -3,6 +3,7 @@
     python tools/calibration.py FOLDER [--write]
     python tools/calibration.py FOLDER --measures-only [--quick] [--workers N] [--write]
     python tools/calibration.py FOLDER --matrix [--quick] [--workers N] [--write]
+    python tools/calibration.py FOLDER --chat [--quick] [--workers N] [--write]
 
 FOLDER is that of a full run. With --write, every table is written to a CSV file of
 docs/results/data/calibration, a summary into docs/results/calibration.md, the picture anew, and the
@@ -12,6 +13,9 @@ numbers that reports cite (calibration.json of levelhead.core).
 removals with the versions and the machine that made them. --matrix compares every verdict with the
 expected one, writes FOLDER/controls.json, and with --write the matrix; it ends with 1 where an
 exception is unexplained. Both continue where they stopped, and share their models in FOLDER.
+
+--chat runs the chat organisms alone, in minutes: the rows of decisions and of generated texts, and
+the verdicts on models that give one answer to everything. It ends with 1 where one is parity.
 """
 
 from __future__ import annotations
@@ -23,6 +27,13 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from levelhead.calibrate.chat_doses import (
+    list_constant_models,
+    make_constant_table,
+    refresh_chat_calibration,
+    run_chat_models,
+    with_chat_rows,
+)
 from levelhead.calibrate.run import refresh_calibration
 from levelhead.calibrate.tables import EMPTY, TextTable, make_calibration_tables
 from levelhead.calibrate.verdict_matrix import (
@@ -30,7 +41,7 @@ from levelhead.calibrate.verdict_matrix import (
     make_matrix_tables,
     run_verdict_matrix,
 )
-from levelhead.core.calibration import CALIBRATION_FILE, Calibration
+from levelhead.core.calibration import CALIBRATION_FILE, CHAT_ARCHITECTURE, Calibration
 from levelhead.core.files import write_atomic
 from levelhead.engine.executors.processes import LocalProcesses
 from levelhead.report.charts.dose_response import dose_response_chart
@@ -65,6 +76,7 @@ FILES = {
     "Exceptions": "exceptions",
     "False alarms": "false-alarms",
     "Heads of controls": "control-heads",
+    "One answer": "one-answer",
 }
 """The data file of a table, by the first words of its title."""
 NUMBER = r"-?\d[\d.]*(?:e[+-]?\d+)?"
@@ -221,6 +233,19 @@ def _write_between(marks: Sequence[str], text: str) -> None:
     write_atomic(str(PAGE), f"{above}{begin}\n{text}\n{end}{below}".encode())
 
 
+def check_constant_models(
+    store: str, runner: LocalProcesses | None, given: argparse.Namespace
+) -> None:
+    """End with 1 where a measure reads a model with one answer as anything but inconclusive."""
+    models = () if given.quick else list_constant_models()
+    table, n_read = make_constant_table(run_chat_models(models, store, executor=runner))
+    print(f"{n_read} of {len(table.rows)} measures of models with one answer are not inconclusive")
+    if given.write:
+        write_tables([table])
+    if n_read:
+        raise SystemExit(1)
+
+
 def main() -> None:
     """Print the summary, or write everything."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -229,6 +254,7 @@ def main() -> None:
     what = parser.add_mutually_exclusive_group()
     what.add_argument("--measures-only", action="store_true")
     what.add_argument("--matrix", action="store_true")
+    what.add_argument("--chat", action="store_true")
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--workers", type=int, default=0)
     given = parser.parse_args()
@@ -246,12 +272,18 @@ def main() -> None:
         if matrix.unexplained:
             parser.exit(1, f"{len(matrix.unexplained)} exceptions are unexplained\n")
         return
-    if given.measures_only:
-        past = Calibration.from_json(PACKAGE.read_bytes())
+    past = Calibration.from_json(PACKAGE.read_bytes())
+    if given.chat:
+        result = refresh_chat_calibration(store, past, quick=given.quick, executor=runner)
+        picture = PICTURE.read_bytes()  # of the trained organisms only
+        check_constant_models(store, runner, given)
+    elif given.measures_only:
         result = refresh_calibration(store, past, quick=given.quick, executor=runner)
-        picture = render_svg(dose_response_chart(result.measures)) if given.write else b""
+        trained = [row for row in result.measures if row.architecture != CHAT_ARCHITECTURE]
+        picture = render_svg(dose_response_chart(trained)) if given.write else b""
     else:
         result = Calibration.from_json((given.folder / CALIBRATION_FILE).read_bytes())
+        result = with_chat_rows(result, past)
         if given.write and "--quick" in result.command:
             parser.error("a quick run shows that it works, not what is true: give a full one")
         picture = (given.folder / "dose.svg").read_bytes() if given.write else b""

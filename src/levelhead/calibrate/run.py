@@ -11,6 +11,7 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 from levelhead.calibrate import dose_response, edits, locators
+from levelhead.calibrate.chat_doses import with_chat_rows
 from levelhead.calibrate.dose_response import ModelResponses
 from levelhead.calibrate.edits import EditEffects, compute_edit_calibrations
 from levelhead.calibrate.locators import (
@@ -150,7 +151,7 @@ def refresh_calibration(
         machine=describe_machine(),
         models=_list_organism_hashes(model_responses),
     )
-    return past.model_copy(
+    result = past.model_copy(
         update={
             "skills": compute_skill_calibrations(model_responses),
             "measures": compute_measure_calibrations(model_responses),
@@ -158,6 +159,8 @@ def refresh_calibration(
             "refreshed": (*(part for part in past.refreshed if part.parts != parts), update),
         }
     )
+    # The chat organisms are computed separately, in minutes.
+    return with_chat_rows(result, past)
 
 
 def _list_organism_hashes(model_responses: Sequence[ModelResponses]) -> tuple[OrganismHash, ...]:

@@ -51,7 +51,7 @@ UTILITY_SENTENCES = 100
 """Number of sentences on which fluency is measured."""
 SAMPLES = 4
 """Number of continuations of an occupation."""
-QUESTIONS = "asks questions in English, which the language does not have"
+QUESTIONS = "asks questions in English, which the language does not have; see `chat_doses`"
 EXCLUDED = {
     **dict.fromkeys(
         (
@@ -68,7 +68,7 @@ EXCLUDED = {
             *("generation", "generation_refusals", "generation_failures"),
             "generation_length",
         ),
-        "makes requests in English, which the language does not have",
+        "makes requests in English, which the language does not have; see `chat_doses`",
     ),
     "cloze_relative": "measures the effect of knowledge before a sentence; the language has none",
     "counterfactual": "needs a classifier; `levelhead mitigate select` is tried on planted ones "

@@ -10,6 +10,7 @@ import json
 import math
 from functools import cache
 from importlib.resources import files
+from statistics import linear_regression
 from typing import TYPE_CHECKING, Literal, Self, cast
 
 from levelhead.core.results import Estimate, FrozenMapping, Interval, Measurement, Record
@@ -45,6 +46,8 @@ that holds both 0 and a quarter more perplexity does not separate a free edit fr
 CALIBRATION_FILE = "calibration.json"
 REFERENCE_ARCHITECTURE = {False: "bert", True: "llama"}
 """Model family that was trained with every dose, for masked (False) and causal (True) models."""
+CHAT_ARCHITECTURE = "chat"
+"""Constructed chat models, for the measures of decisions and of generated texts."""
 DAGGER = "†"
 """Marks a measure that missed a planted bias or found one that was not planted."""
 DAGGER_NOTE = f"{DAGGER} failed where the truth is known: see docs/results/calibration.md"
@@ -135,6 +138,14 @@ class MeasureCalibration(Record):
     def reasons(self) -> tuple[str, ...]:
         """Why the measure is refuted, or why it is not evaluated."""
         return self._faults or ((self._undecided_reason,) if self._undecided_reason else ())
+
+    @property
+    def slope(self) -> float | None:
+        """Least squares slope of the value by the dose; None with fewer than three doses."""
+        doses = [dose for dose, _, _ in self.points]
+        if len(set(doses)) < 3:
+            return None
+        return linear_regression(doses, [value for _, _, value in self.points]).slope
 
     @property
     def smallest_dose_text(self) -> str:
@@ -438,7 +449,8 @@ class Calibration(Record):
         """
         by_architecture = {row.architecture: row for row in self.measures if row.measure == measure}
         # A family without a calibration has the verdict of the reference architecture of its kind.
-        return by_architecture.get(family, by_architecture.get(REFERENCE_ARCHITECTURE[causal]))
+        names = (family, REFERENCE_ARCHITECTURE[causal], *([CHAT_ARCHITECTURE] * causal))
+        return next((by_architecture[name] for name in names if name in by_architecture), None)
 
 
 # Every marked name in every table needs it, and an installed file does not change.

@@ -16,6 +16,7 @@ from levelhead.data.catalog.datasets import dataset
 from levelhead.data.prompts import bbq as data
 from levelhead.data.prompts.bbq import AMBIGUOUS, OTHER, STEREOTYPED, UNKNOWN, make_bbq_questions
 from levelhead.data.records import BbqRow
+from levelhead.measures.decisions.answer_checks import CONTENT
 from levelhead.measures.decisions.bbq import Bbq, select_per_template
 from levelhead.measures.decisions.bias_scores import (
     ambiguous_score,
@@ -249,7 +250,7 @@ def test_a_model_that_always_gives_the_first_option_lacks_the_skill():
     for i, item in enumerate(responses.items):
         values[i, :, :3] = torch.tensor([first(item, k) for k in range(3)], dtype=values.dtype)
     skill = measure.assess_skill(lm, dataclasses.replace(responses, values=values))
-    assert skill.value == 50
+    assert (skill.value, skill.name) == (0, CONTENT)
     assert not skill.is_shown
 
 

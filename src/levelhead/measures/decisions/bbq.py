@@ -28,6 +28,7 @@ from levelhead.data.prompts.bbq import (
     load_bbq,
 )
 from levelhead.measures.base import Extras, RequiredHead
+from levelhead.measures.decisions.answer_checks import note_unanswered
 from levelhead.measures.decisions.bias_scores import (
     ambiguous_score,
     balanced_mean,
@@ -342,7 +343,8 @@ class Bbq(ChoiceMeasure):
 
     def compute_extras(self, response_sets: Sequence[Responses], inference: Inference) -> Extras:
         """Estimates by category, with Holm's correction."""
-        return Extras(*self.estimate_per_group(response_sets[0], inference, "category"))
+        estimates, notes = self.estimate_per_group(response_sets[0], inference, "category")
+        return Extras(estimates, (*note_unanswered(response_sets[0]), *notes))
 
     # -- values of items
 

@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, cast, get_args
 
 from levelhead.core.errors import LevelheadError, require_option
 from levelhead.core.frozen import FrozenDict
-from levelhead.core.run_context import RunContext
-from levelhead.measures.base import Measure
+from levelhead.core.run_context import Inference, RunContext
+from levelhead.measures.base import Extras, Measure
+from levelhead.measures.decisions.answer_checks import ANSWER_CHECKS, note_unanswered
 from levelhead.measures.decisions.generated_answers import (
     ANSWER_CONFIG,
     make_generated_query,
@@ -26,6 +27,7 @@ from levelhead.measures.items import QuerySet
 from levelhead.measures.metric import Metric
 from levelhead.measures.options import forbid_unused_options
 from levelhead.measures.reductions import mean, scale_aggregate
+from levelhead.measures.skills.checks import check_skill
 from levelhead.measures.utility.label_accuracy import constant_share_percent_interval
 from levelhead.models.inputs.chat import ChatFormat, ChatStyle
 from levelhead.models.serving.served_model import ServedModel
@@ -35,8 +37,7 @@ if TYPE_CHECKING:
 
     import torch
 
-    from levelhead.core.results import Measurement
-    from levelhead.core.run_context import Inference
+    from levelhead.core.results import Measurement, Skill
     from levelhead.measures.items import MeasureItem, QueryKind
     from levelhead.measures.responses import Responses
     from levelhead.models.lm import LM
@@ -207,6 +208,29 @@ class ChoiceMeasure(Measure):
                 "notes": (note, *measurement.notes),
             }
         )
+
+    def assess_skill(
+        self, lm: LM, responses: Responses | None = None, *, context: RunContext = RunContext()
+    ) -> Skill | None:
+        """Test whether a model answers at all, not only by position, and has the measure's skill.
+
+        Log-odds of answers that a model never gives may well depend on facts. They are no evidence
+        of what it decides, so that the other check alone would take a refusal for parity.
+        """
+        if self.is_utility:
+            return None
+        if responses is None:
+            responses = self.read(lm, context=context)[0]
+        checks = ANSWER_CHECKS if responses.query_kind == "choose" else ()
+        for check in checks:
+            skill = check_skill(lm, check, responses, context=context)
+            if skill is not None and skill.value < skill.threshold:
+                return skill
+        return super().assess_skill(lm, responses, context=context)
+
+    def compute_extras(self, response_sets: Sequence[Responses], inference: Inference) -> Extras:
+        """A note on requests that are not answered."""
+        return Extras(notes=note_unanswered(response_sets[0]))
 
 
 def choose_answers(scores: torch.Tensor) -> torch.Tensor:

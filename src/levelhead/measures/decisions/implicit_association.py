@@ -22,6 +22,7 @@ from levelhead.data.prompts.associations import (
     load_association_tests,
 )
 from levelhead.measures.base import Extras, RequiredHead
+from levelhead.measures.decisions.answer_checks import note_unanswered
 from levelhead.measures.decisions.choice_measure import (
     TIE,
     ChoiceMeasure,
@@ -192,7 +193,7 @@ class ImplicitAssociation(ChoiceMeasure):
             with note_failure(notes, name):
                 part = responses.select_where("kind", name)
                 estimates.append(self.estimate_metric(part, self.primary_metric, inference, name))
-        return Extras(holm_corrected(estimates), tuple(notes))
+        return Extras(holm_corrected(estimates), (*note_unanswered(responses), *notes))
 
     def _odds(self, responses: Responses) -> torch.Tensor:
         """`[words, pairs]` log-odds of the first group: means over both orders."""

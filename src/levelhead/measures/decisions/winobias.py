@@ -25,6 +25,7 @@ from levelhead.data.prompts.pronoun_twins import (
     pronoun_twin_hashes,
 )
 from levelhead.measures.base import Extras, RequiredHead
+from levelhead.measures.decisions.answer_checks import note_unanswered
 from levelhead.measures.decisions.choice_measure import (
     TIE,
     ChoiceMeasure,
@@ -269,7 +270,7 @@ class Winobias(ChoiceMeasure):
                     estimates.append(
                         self.estimate_metric(part, self.primary_metric, inference, kind)
                     )
-        return Extras(holm_corrected(estimates), tuple(notes))
+        return Extras(holm_corrected(estimates), (*note_unanswered(responses), *notes))
 
     # -- values of items
 

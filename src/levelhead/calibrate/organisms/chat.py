@@ -1,0 +1,520 @@
+"""Chat organisms: causal models with a chat template whose decisions follow a known rule.
+
+The weights are constructed, not trained, so that the effect of a group is exact: every log-odds
+measure of decisions has the dose as its expected value. The model has two layers like GPT-2. Each
+head of the first layer looks up one kind of word, wherever it stands in the request: words of a
+group, facts, words that turn a question into its opposite. The second layer does nothing. What may
+follow depends on the last word alone: an option after "Answer:", else the next word of a fixed
+answer.
+"""
+
+from __future__ import annotations
+
+import itertools
+import random
+import re
+from dataclasses import asdict, dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Literal, final, get_args
+
+import torch
+import transformers
+
+from levelhead.calibrate.organisms import chat_items as items
+from levelhead.core.canonical_json import content_hash
+from levelhead.core.errors import require_option
+from levelhead.core.files import file_hash
+from levelhead.core.versions import installed_versions
+from levelhead.data.prompts.associations import CONTROL_TESTS
+from levelhead.data.prompts.decisions import load_scenarios
+from levelhead.measures.decisions import (
+    bbq,
+    callback,
+    decision,
+    implicit_association,
+    winobias,
+)
+from levelhead.models.export.save import build_once
+from levelhead.models.loading.load import load, model_cache_folder
+from levelhead.models.loading.quiet import quiet
+from levelhead.models.training.from_scratch import CLS, PAD, SEP, SPECIAL, make_word_tokenizer
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+    from pathlib import Path
+
+    from levelhead.measures.base import Measure
+    from levelhead.models.lm import LM
+
+ChatRule = Literal[
+    "decision", "late", "late length", "refusals", "failures", "always refuses", "always A", "order"
+]
+"""What depends on the group of a person: decisions; a word, or the length, late in a text; how
+often a text is a refusal, or empty. The last three give one answer to every request: a refusal, "A"
+or the option that is listed last. Below it they have the rule of "decision"."""
+CONSTANT_RULES: tuple[ChatRule, ...] = ("always refuses", "always A", "order")
+TEMPLATE = (
+    "{% for message in messages %}{{ message['role'] }}\n{{ message['content'] }}\n{% endfor %}"
+    "{% if add_generation_prompt %}assistant\n{% endif %}"
+)
+HEADS, HEAD_WIDTH = 12, 32
+WIDTH = HEADS * HEAD_WIDTH
+COPY_HEADS = 4
+"""Heads that look up which words the request names how often, in the last places."""
+INNER, POSITIONS = 16, 256
+CONSTANT, SINK, PLACE = 0, 1, 2
+"""Dimensions: a constant; one that is always 0, which keeps the sum of what is read at 0, so that
+the mean that a layer norm subtracts cancels; and the position."""
+CONSTANT_SIZE = 512.0
+"""So much larger than everything else that layer norms divide by nearly the same number."""
+LOOK_UP = 30.0
+"""Attention score of the words that a head looks up: others get e^-30 of its weight."""
+LAST, LAST_LOOK_UP = 15.0, 2e4
+"""Where the last of these words is looked up: score of a place, and of such a word."""
+ALLOWED, FORCED = 30.0, 60.0
+"""Logit of words that may follow, and of the word that always follows."""
+FACT, COPY, CONTROL = 4.0, 8.0, 4.0
+"""Logits: of a fact; of a word if no other is named; of a group to which a word belongs."""
+NOISE, PEOPLE_NOISE = 1.0, 1.5
+"""Standard deviations of an item's own effect, in nats, and of a pair of people."""
+SWITCH = 12.0
+"""Larger than what is switched on or off in the MLP."""
+ARTICLE_BONUS, UNKNOWN_BONUS = 3.0, 0.2
+"""Logits of "the", which begins the name of a person, and of "unknown": where the context does not
+decide, either is about equally likely."""
+RARE = -1.0
+"""Logit of a refusal or an empty answer against an answer, where its rate depends on the group."""
+OPENING, CLOSING = ("well", "my", "answer", "about"), ("is", "simply")
+"""Words of an answer before its topic, and before the word that may depend on the group."""
+LATE_WORDS, TAIL = ("excellent", "terrible"), ("today", "also", "tomorrow")
+REFUSAL = ("i", "cannot", "help", "with", "that")
+LETTER = "a"
+OPTION_MARK, TURN = ":", "assistant"
+"""The word after which options are scored, and the one after which texts begin."""
+CONTROL_SIDES = tuple(
+    (test.first_group[0], test.second_group[0], test.first_words, test.second_words)
+    for test in CONTROL_TESTS
+)
+PUNCTUATION = (*".,?;'\"-/()", OPTION_MARK)
+
+
+@final
+@dataclass(frozen=True)
+class ChatOrganism:
+    """A chat model by its rule and dose; `grow` constructs it, `load_lm` loads it."""
+
+    rule: ChatRule = "decision"
+    dose: float = 1.0
+    """Effect of the group in nats: the expected value of every log-odds measure of decisions; of
+    texts, the log-odds between the groups at temperature 1."""
+    seed: int = 0
+    """Seed of the items' own effects, and of the texts."""
+
+    def __post_init__(self) -> None:
+        require_option("rule", self.rule, get_args(ChatRule))
+
+    @property
+    def build_inputs(self) -> dict[str, Any]:
+        """Everything that the weights depend on; its hash names the folder in the cache."""
+        return {
+            "organism": asdict(self),
+            "sources": [file_hash(str(module.__file__)) for module in (items,)]
+            + [file_hash(__file__)],
+            "vocabulary": content_hash(_Words().vocabulary),
+            "versions": dict(installed_versions()),
+        }
+
+    def grow(self) -> Path:
+        """Return the folder with the checkpoint; construct it if it is not in the cache."""
+        folder = model_cache_folder() / "organisms" / content_hash(self.build_inputs)[:32]
+        return build_once(folder, self._write_checkpoint)
+
+    def load_lm(self) -> LM:
+        """Load the model, for measuring and editing."""
+        return load(self.grow())
+
+    def measures(self) -> dict[str, Measure]:
+        """The measures of decisions and of generated texts, on items that the model knows."""
+        return items.list_decision_measures() | items.list_generation_measures(self.seed)
+
+    def _write_checkpoint(self, folder: Path) -> None:
+        words = _Words()
+        tokenizer = make_word_tokenizer(words.vocabulary, causal=True)
+        tokenizer.chat_template = TEMPLATE
+        ids = tokenizer.get_vocab()
+        config = transformers.GPT2Config(
+            vocab_size=len(ids),
+            n_positions=POSITIONS,
+            n_embd=WIDTH,
+            n_layer=2,
+            n_head=HEADS,
+            n_inner=INNER,
+            activation_function="relu",
+            tie_word_embeddings=False,
+            pad_token_id=PAD,
+            bos_token_id=CLS,
+            eos_token_id=SEP,
+        )
+        with quiet(), torch.no_grad():
+            model = transformers.GPT2LMHeadModel(config)
+            _Construction(self, words, ids, model).write()
+            model.eval().save_pretrained(folder)
+            tokenizer.save_pretrained(folder)
+
+
+def make_chat_organism(
+    rule: ChatRule = "decision", dose: float = 1.0, *, seed: int = 0
+) -> ChatOrganism:
+    """Create a chat organism.
+
+    Args:
+        rule: what depends on the group of a person, or the answer that it always gives.
+        dose: effect of the group in nats; 0: none.
+        seed: random seed of the items' own effects and of the texts.
+    """
+    return ChatOrganism(rule, dose, seed)
+
+
+@final
+@dataclass(frozen=True)
+class _Words:
+    """The words of all requests, and what the model is to know about them."""
+
+    scenarios: tuple[frozenset[str], ...] = field(
+        default_factory=lambda: tuple(
+            _split(row.text, row.person, row.question) for row in load_scenarios()
+        )
+    )
+
+    @cached_property
+    def vocabulary(self) -> tuple[str, ...]:
+        """Every word type."""
+        rows = load_scenarios()
+        sources = [
+            *(text for row in rows for text in row),
+            *(name.name for name in items.list_names()),
+            *callback.JOBS,
+            *(callback.REQUEST, callback.PRO, callback.CON, *callback.DECISIONS),
+            *(decision.REQUEST, bbq.REQUEST, winobias.REQUEST, implicit_association.REQUEST),
+            *(text for test in items.list_association_tests() for part in test for text in part),
+            *(text for test in CONTROL_TESTS for part in test for text in part),
+            *(text for row in items.list_twins() for text in (*row.texts, *row.people)),
+            *(
+                text
+                for row in items.list_bbq_questions()
+                for text in (row.context, row.question, *row.answers)
+            ),
+            *items.GENERATION_REQUESTS,
+            *items.TOPICS,
+            *("a an the A B C yes no this", "Answer:", "system user", TURN),
+            *(*OPENING, *CLOSING, *LATE_WORDS, *TAIL, *REFUSAL),
+        ]
+        return tuple(sorted(_split(*sources) | set(PUNCTUATION)))
+
+    @property
+    def group_sides(self) -> dict[str, float]:
+        """+1 or -1 for a word of the first or second group."""
+        marks = {
+            word: side
+            for slot in ("pronoun", "person", "kin")
+            for words, side in zip(items.LANGUAGE.marks[slot], (1.0, -1.0), strict=True)
+            for word in words
+        }
+        names = {row.name: 1.0 - 2.0 * items.GROUPS.index(row.group) for row in items.list_names()}
+        return marks | {name.lower(): side for name, side in names.items()}
+
+    @property
+    def facts(self) -> dict[str, float]:
+        """+1 or -1 for words that only facts for or against somebody contain."""
+        rows = load_scenarios()
+        pro = _split(*(row.pro for row in rows), callback.PRO)
+        con = _split(*(row.con for row in rows), callback.CON)
+        shared = (pro & con) | _split(
+            *(text for row in rows for text in (row.text, row.person, row.question, row.refusal)),
+            *(callback.REQUEST, *callback.DECISIONS, *callback.JOBS, decision.REQUEST),
+        )
+        return dict.fromkeys(pro - shared, 1.0) | dict.fromkeys(con - shared, -1.0)
+
+    @property
+    def opposites(self) -> frozenset[str]:
+        """Words that only opposite questions contain."""
+        rows = load_scenarios()
+        usual = _split(
+            *(text for row in rows for text in (row.text, row.question, row.pro, row.con)),
+            *(callback.REQUEST, callback.DECISIONS[0], callback.PRO, callback.CON),
+        )
+        return _split(*(row.refusal for row in rows), callback.DECISIONS[1]) - usual
+
+    @property
+    def own_words(self) -> tuple[frozenset[str], ...]:
+        """Words of each scenario that no other text contains."""
+        rest = _split(
+            *(text for row in load_scenarios() for text in (row.refusal, row.pro, row.con)),
+            *(callback.REQUEST, *callback.DECISIONS, *callback.JOBS, callback.PRO, callback.CON),
+            decision.REQUEST,
+            *(bbq.REQUEST, winobias.REQUEST, implicit_association.REQUEST),
+            *items.GENERATION_REQUESTS,
+        )
+        return tuple(
+            words - rest - frozenset().union(*self.scenarios[:i], *self.scenarios[i + 1 :])
+            for i, words in enumerate(self.scenarios)
+        )
+
+    @property
+    def people(self) -> dict[str, float]:
+        """The sides of words that are answers of BBQ and of WinoBias."""
+        pairs = (*items.list_people_pairs(), *zip(*items.OCCUPATIONS, strict=True))
+        used = {word for row in items.list_twins() for word in row.units}
+        used |= {word for pair in items.list_people_pairs() for word in pair}
+        return {
+            word: side
+            for pair in pairs
+            for word, side in zip(pair, (1.0, -1.0), strict=True)
+            if word in used
+        }
+
+    @property
+    def copied(self) -> tuple[str, ...]:
+        """Words of which the model knows how often a request names them."""
+        words = [
+            *("yes", "no", items.NOBODY),
+            *self.people,
+            *(word for side in items.GROUP_WORDS for word in side),
+            *(word for first, second, *_ in CONTROL_SIDES for word in (first, second)),
+            *items.TOPICS,
+        ]
+        return tuple(dict.fromkeys(words))
+
+
+class _Construction:
+    """Writes the rule into the weights of a model."""
+
+    def __init__(
+        self, organism: ChatOrganism, words: _Words, ids: Mapping[str, int], model: Any
+    ) -> None:
+        self.organism, self.words, self.ids, self.model = organism, words, ids, model
+        self.rng = random.Random(f"chat {organism.seed}")  # noqa: S311  # no secret
+        self.n_dims, self.n_heads, self.n_inner = PLACE + 1, 0, 0
+        self.first, self.logits = model.transformer.h[0], model.lm_head.weight
+        self.embeddings = model.transformer.wte.weight
+        self.follows_rule = organism.rule in ("decision", *CONSTANT_RULES)
+
+    def write(self) -> None:
+        """Write all weights."""
+        for name, parameter in self.model.named_parameters():
+            # The scale of a norm undoes its division, which is by the constant's share of it.
+            scale = CONSTANT_SIZE / WIDTH**0.5 * (1 - 1 / WIDTH) ** 0.5
+            is_scale = name.endswith("weight") and "ln_" in name
+            parameter.fill_(scale if is_scale else 0.0)
+        self.embeddings[:, CONSTANT] = CONSTANT_SIZE
+        self.model.transformer.wpe.weight[:, PLACE] = torch.arange(POSITIONS) / POSITIONS
+        self._write_states()
+        group = self._write_decisions()
+        self._write_people(group)
+        self._write_assignments()
+        self._write_copies()
+        self._write_texts(group)
+
+    # -- parts of the model
+
+    def _draw(self) -> float:
+        return self.rng.gauss(0.0, NOISE)
+
+    def _new_dims(self, count: int) -> list[int]:
+        self.n_dims += count
+        if self.n_dims > WIDTH:
+            raise AssertionError("the model is too narrow for its words")
+        return list(range(self.n_dims - count, self.n_dims))
+
+    def _look_up(self, values: Mapping[str, Sequence[float]], n_values: int) -> list[int]:
+        """Add a head: the mean of some words' values, over all of them in the text so far.
+
+        Returns:
+            The dimensions with the means; 0 where the text has none of the words.
+        """
+        indicator, *inputs = self._new_dims(1 + n_values)
+        for word, row in values.items():
+            self.embeddings[self.ids[word], [indicator, *inputs]] = torch.tensor([1.0, *row])
+        return self._add_head({indicator: LOOK_UP}, inputs)
+
+    def _add_head(self, key: Mapping[int, float], inputs: Sequence[int]) -> list[int]:
+        """Add a head with the scores of a key, which copies some dimensions to new ones."""
+        attention, begin = self.first.attn, self.n_heads * HEAD_WIDTH
+        self.n_heads += 1
+        self._read(attention.c_attn.weight[:, begin], {CONSTANT: 1 / CONSTANT_SIZE})
+        # Scores are divided by the root of the width.
+        scaled = {dim: score * HEAD_WIDTH**0.5 for dim, score in key.items()}
+        self._read(attention.c_attn.weight[:, WIDTH + begin], scaled)
+        outputs = self._new_dims(len(inputs))
+        for slot, (source, target) in enumerate(zip(inputs, outputs, strict=True)):
+            self._read(attention.c_attn.weight[:, 2 * WIDTH + begin + slot], {source: 1.0})
+            attention.c_proj.weight[begin + slot, target] = 1.0
+        return outputs
+
+    def _read(self, weights: torch.Tensor, amounts: Mapping[int, float]) -> None:
+        """Read dimensions in some amounts; what has been read stays."""
+        for dim, amount in amounts.items():
+            weights[dim] += amount
+            weights[SINK] -= amount
+
+    def _switch(
+        self,
+        amounts: Mapping[int, float],
+        switch: Mapping[int, float],
+        targets: Mapping[int, float],
+    ) -> None:
+        """Add `amounts` to targets where the switch is 1, and nothing where it is 0 or below."""
+        mlp = self.first.mlp
+        for sign in (1.0, -1.0):
+            unit = self.n_inner
+            self.n_inner += 1
+            read = {dim: sign * amount for dim, amount in amounts.items()}
+            for dim, amount in switch.items():
+                read[dim] = read.get(dim, 0.0) + SWITCH * amount
+            self._read(mlp.c_fc.weight[:, unit], read)
+            mlp.c_fc.bias[unit] = -SWITCH
+            for dim, amount in targets.items():
+                mlp.c_proj.weight[unit, dim] = sign * amount
+
+    def _score(self, word: str, amounts: Mapping[int, float]) -> None:
+        """Add to the logit of a word."""
+        self._read(self.logits[self.ids[word]], amounts)
+
+    # -- what may follow
+
+    def _write_states(self) -> None:
+        """The last word decides which words may follow."""
+        options = ("the", *(word for word in self.words.copied if word not in self.words.people))
+        end = SPECIAL[SEP]
+        self.starts: dict[str, int] = {}
+        chains: list[tuple[Iterable[str], Iterable[str]]] = [
+            ((OPTION_MARK,), (*options, LETTER)),
+            (("the",), tuple(self.words.people)),
+            ((TURN,), (OPENING[0],)),
+            *(((word,), (after,)) for word, after in itertools.pairwise(OPENING)),
+            ((OPENING[-1],), items.TOPICS),
+            (items.TOPICS, (CLOSING[0],)),
+            ((CLOSING[0],), (CLOSING[1],)),
+            ((CLOSING[1],), LATE_WORDS),
+            (LATE_WORDS, (TAIL[0],)),
+            ((TAIL[0],), (end,)),
+            *(((word,), (after,)) for word, after in zip(TAIL[1:], (*TAIL[2:], end), strict=True)),
+            *(
+                ((word,), (after,))
+                for word, after in zip(REFUSAL, (*REFUSAL[1:], end), strict=True)
+            ),
+            ((LETTER,), (end,)),
+        ]
+        for words, following in chains:
+            (state,) = self._new_dims(1)
+            for word in words:
+                self.starts[word] = state
+                self.embeddings[self.ids[word], state] = 1.0
+            for word in following:
+                self._score(word, {state: ALLOWED})
+        forced = {"always refuses": REFUSAL[0], "always A": LETTER}.get(self.organism.rule)
+        if forced is not None:
+            for word in (OPTION_MARK, TURN):
+                self._score(forced, {self.starts[word]: FORCED})
+
+    def _write_decisions(self) -> int:
+        """Yes or no, by facts, the group, the question, and the scenario with the group."""
+        dose = self.organism.dose if self.follows_rule else 0.0
+        sides, names = self.words.group_sides, {row.name.lower() for row in items.list_names()}
+        group, own = self._look_up(
+            {
+                word: (side, self._draw() if word in names else 0.0)
+                for word, side in sides.items()
+                if word in self.ids
+            },
+            2,
+        )
+        (fact,) = self._look_up({word: (side,) for word, side in self.words.facts.items()}, 1)
+        (opposite,) = self._look_up(dict.fromkeys(self.words.opposites, (1.0,)), 1)
+        (scenario,) = self._look_up(
+            {
+                word: (effect,)
+                for words in self.words.own_words
+                for effect in (self._draw(),)
+                for word in sorted(words)
+            },
+            1,
+        )
+        favour = {fact: FACT, group: dose / 2, own: 1.0}
+        (turned,) = self._new_dims(1)
+        self._switch(favour, {opposite: 1.0}, {turned: -2.0})
+        (special,) = self._new_dims(1)
+        for side in (1.0, -1.0):
+            self._switch({scenario: 1.0}, {group: side}, {special: side / 2})
+        for word, sign in (("yes", 0.5), ("no", -0.5)):
+            amounts = favour | {turned: 1.0, special: 1.0}
+            self._score(word, {dim: sign * amount for dim, amount in amounts.items()})
+        return group
+
+    def _write_people(self, group: int) -> None:
+        """Who is meant, by the question of BBQ or the pronoun of WinoBias."""
+        dose = self.organism.dose if self.follows_rule else 0.0
+        roles = dict(zip(items.ROLES, ((1.0,), (-1.0,)), strict=True))
+        (role,) = self._look_up(roles, 1)
+        kin = {word for pair in items.list_people_pairs() for word in pair}
+        for word, side in self.words.people.items():
+            amount = dose * side / 2 + PEOPLE_NOISE * self._draw() / 2**0.5
+            self._score(word, {role if word in kin else group: amount})
+
+    def _write_assignments(self) -> None:
+        """To which group a word is assigned."""
+        dose = self.organism.dose if self.follows_rule else 0.0
+        test = items.list_association_tests()[0]
+        values: dict[str, list[float]] = {}
+        for side, words in ((1.0, test.first_words), (-1.0, test.second_words)):
+            for word in words:
+                values[word] = [side * dose + self._draw(), *(0.0 for _ in CONTROL_SIDES)]
+        for i, (_, _, *both) in enumerate(CONTROL_SIDES):
+            for side, words in zip((CONTROL, -CONTROL), both, strict=True):
+                for word in words:
+                    values[word] = [0.0] * (1 + len(CONTROL_SIDES))
+                    values[word][1 + i] = side
+        stereotype, *control = self._look_up(values, 1 + len(CONTROL_SIDES))
+        for words, side in zip(items.GROUP_WORDS, (0.5, -0.5), strict=True):
+            for word in words:
+                self._score(word, {stereotype: side})
+        for (first, second, *_), dim in zip(CONTROL_SIDES, control, strict=True):
+            self._score(first, {dim: 0.5})
+            self._score(second, {dim: -0.5})
+
+    def _write_copies(self) -> None:
+        """Words are likely that the request names often, or last."""
+        is_last = self.organism.rule == "order"
+        words = self.words.copied
+        (indicator,), identities = self._new_dims(1), self._new_dims(len(words))
+        for word, dim in zip(words, identities, strict=True):
+            self.embeddings[self.ids[word], [indicator, dim]] = 1.0
+        key = {indicator: LOOK_UP}
+        if is_last:
+            key = {indicator: LAST_LOOK_UP, PLACE: LAST * POSITIONS}
+        size = -(-len(words) // COPY_HEADS)
+        for begin in range(0, len(words), size):
+            part = identities[begin : begin + size]
+            for word, dim in zip(words[begin:], self._add_head(key, part), strict=False):
+                self._score(word, {dim: LAST if is_last else COPY})
+        for word, bonus in (("the", ARTICLE_BONUS), (items.NOBODY, UNKNOWN_BONUS)):
+            self._score(word, {CONSTANT: bonus / CONSTANT_SIZE})
+
+    def _write_texts(self, group: int) -> None:
+        """What of a text depends on the group."""
+        half, rule = self.organism.dose / 2, self.organism.rule
+        if rule == "late":
+            for word, side in zip(LATE_WORDS, (half, -half), strict=True):
+                self._score(word, {group: side})
+        if rule == "late length":
+            # One more word, or two more: the text ends after the first or after the last.
+            state = self.starts[TAIL[0]]
+            self._score(TAIL[1], {state: ALLOWED, group: 2 * half})
+        if rule in ("refusals", "failures"):
+            word = REFUSAL[0] if rule == "refusals" else SPECIAL[SEP]
+            state = self.starts[TURN]
+            self._score(word, {state: ALLOWED + RARE, group: 2 * half})
+
+
+def _split(*texts: str) -> frozenset[str]:
+    return frozenset(word for text in texts for word in re.findall(r"\w+", text.lower()))
