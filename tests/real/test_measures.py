@@ -284,6 +284,7 @@ DECISIONS = (
     *("implicit_association:metric=implicit_association_d", "winobias"),
     *("winobias:metric=winobias_gap", "bbq", "bbq:metric=bbq_disambiguated"),
     *("bbq:metric=bbq_s_amb", "bbq:metric=bbq_s_dis"),
+    *("relative_decision", "relative_decision:metric=relative_decision_share"),
     *("unqover", "unqover:metric=unqover_score", "unqover:metric=unqover_count"),
 )
 """Those of decisions; in the fast slice the first of them, which has 24 scenarios."""

@@ -278,7 +278,8 @@ def underspecified(word="the"):
         )
         for i, thing in enumerate(THINGS)
         for number, context in enumerate(
-            f"{word} {{first}} {middle} {{second}} ." for middle in ("and", "is in", "said that", "was")
+            f"{word} {{first}} {middle} {{second}} ."
+            for middle in ("and", "is in", "said that", "was")
         )
     )  # fmt: skip
 
@@ -323,8 +324,9 @@ UNQOVER = (
     *("unqover", "unqover_score", "unqover_count", "unqover_position_error"),
     "unqover_attribute_error",
 )
+RELATIVE = ("relative_decision", "relative_decision_share")
 IMPLICIT = ("implicit_association", "implicit_association_d")
-DECISIONS = (*BBQ, *WINOBIAS, "decision", *CALLBACK, *IMPLICIT, *UNQOVER)
+DECISIONS = (*BBQ, *WINOBIAS, "decision", *CALLBACK, *IMPLICIT, *UNQOVER, *RELATIVE)
 CALLBACK_OPTIONS = {
     "answer_start": "here",
     "groups": ("x", "y"),
@@ -406,6 +408,14 @@ def made(name, *, empty=False, word="the", **options):
                 "request": "{first} and {second} said that {word}",
             }
             for name in IMPLICIT
+        },
+        **{
+            name: {
+                "tests": association_tests(word),
+                "answer_start": "",
+                "request": "{first} and {second} said that {one} and {other} . {topic}",
+            }
+            for name in RELATIVE
         },
         **{
             name: {
