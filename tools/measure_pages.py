@@ -57,6 +57,8 @@ COMMON = {
 """Meaning of options whose class does not describe them."""
 SHARED = ("subsample_fraction", "metric")
 """Options of every measure: the catalogue describes them once."""
+SHOWN_PARTS = 4
+"""A default with more parts is shown by its first two and their number."""
 DECISIONS = ("style", "system", "thinking", "answer_start", "per_token")
 """Options of every measure of decisions: likewise."""
 
@@ -214,16 +216,18 @@ def _value_names(hint: Any) -> Iterator[str]:
 
 def _shown(default: object) -> str:
     if isinstance(default, tuple):
-        return "+".join(map(str, default)) or "none"
+        shown = "+".join(map(str, default[:2] if len(default) > SHOWN_PARTS else default))
+        # A long list is in the source; a page says how long it is.
+        return f"{shown}+… ({len(default)})" if len(default) > SHOWN_PARTS else shown or "none"
     if isinstance(default, bool):
         return str(default).lower()
-    return "none" if default in (None, "") else str(default)
+    return "none" if default in (None, "") else textwrap.shorten(str(default), 60, placeholder=" …")
 
 
 def _table(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
     lines = [head, ("---",) * len(head), *rows]
     cells = ([cell.replace("|", r"\|") for cell in line] for line in lines)
-    return "\n".join(f"| {' | '.join(line)} |" for line in cells)
+    return "\n".join(f"|{'|'.join(line)}|" for line in cells)
 
 
 def main() -> None:

@@ -284,6 +284,8 @@ DECISIONS = (
     *("implicit_association:metric=implicit_association_d", "winobias"),
     *("winobias:metric=winobias_gap", "bbq", "bbq:metric=bbq_disambiguated"),
     *("bbq:metric=bbq_s_amb", "bbq:metric=bbq_s_dis"),
+    *("relative_decision", "relative_decision:metric=relative_decision_share"),
+    *("unqover", "unqover:metric=unqover_score", "unqover:metric=unqover_count"),
 )
 """Those of decisions; in the fast slice the first of them, which has 24 scenarios."""
 
@@ -317,7 +319,7 @@ def relabelled(tested, rng):
         assert factor.n_units == len(values)
         return values[torch.from_numpy(rng.permutation(len(values)))]
     signs = torch.from_numpy(rng.choice([-1.0, 1.0], size=factor.n_units)[factor.unit_of_item])
-    if aspect.null == "sign_flip":
+    if aspect.null == "sign_flip" or values.dim() == 1:
         return aspect.flip(values, signs)
     turned = values.clone()  # a log ratio, and the number of its kind
     turned[:, 0] *= signs

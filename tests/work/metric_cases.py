@@ -17,6 +17,7 @@ from levelhead.data.prompts.counteracts import CounteractsPrompt
 from levelhead.data.prompts.decisions import ApplicantName, Scenario
 from levelhead.data.prompts.pronoun_agreement import AgreementSentence
 from levelhead.data.prompts.pronoun_twins import TYPE_1, TYPE_2, PronounTwins
+from levelhead.data.prompts.unqover import UnderspecifiedQuestion
 from levelhead.data.records import LabelledExample, MinimalPair, StereoSetItem, TextPair, TwinTriple
 from levelhead.measures.generation.scorers import TextScorer
 from levelhead.measures.registry import make_measure, metric_texts
@@ -267,6 +268,22 @@ def association_tests(word="the"):
     )  # fmt: skip
 
 
+def underspecified(word="the"):
+    """Questions about two people for every thing, in two contexts; some things are of women."""
+    return tuple(
+        UnderspecifiedQuestion(
+            f"u{i}-{number}", f"context {number}", thing, ("female", "male")[i % 2], context,
+            f"that is {thing} .", f"that was {thing} .", f"{{subject}} is {thing} .",
+            f"{{subject}} was {thing} .", (("she", "he"), ("woman", "man")),
+        )
+        for i, thing in enumerate(THINGS)
+        for number, context in enumerate(
+            f"{word} {{first}} {middle} {{second}} ."
+            for middle in ("and", "is in", "said that", "was")
+        )
+    )  # fmt: skip
+
+
 _folder = tempfile.TemporaryDirectory(prefix="measures-")
 
 
@@ -303,8 +320,13 @@ BBQ = (
 GENERATED = (*("generation", "generation_refusals", "generation_failures", "generation_length"),)
 WINOBIAS = ("winobias", "winobias_gap", "winobias_accuracy", "winobias_likelihood")
 CALLBACK = ("callback", "callback_impact_ratio")
+UNQOVER = (
+    *("unqover", "unqover_score", "unqover_count", "unqover_position_error"),
+    "unqover_attribute_error",
+)
+RELATIVE = ("relative_decision", "relative_decision_share")
 IMPLICIT = ("implicit_association", "implicit_association_d")
-DECISIONS = (*BBQ, *WINOBIAS, "decision", *CALLBACK, *IMPLICIT)
+DECISIONS = (*BBQ, *WINOBIAS, "decision", *CALLBACK, *IMPLICIT, *UNQOVER, *RELATIVE)
 CALLBACK_OPTIONS = {
     "answer_start": "here",
     "groups": ("x", "y"),
@@ -386,6 +408,22 @@ def made(name, *, empty=False, word="the", **options):
                 "request": "{first} and {second} said that {word}",
             }
             for name in IMPLICIT
+        },
+        **{
+            name: {
+                "tests": association_tests(word),
+                "answer_start": "",
+                "request": "{first} and {second} said that {one} and {other} . {topic}",
+            }
+            for name in RELATIVE
+        },
+        **{
+            name: {
+                "questions": underspecified(word),
+                "answer_start": "",
+                "request": "{context} {question} {first} and {second} said that",
+            }
+            for name in UNQOVER
         },
         "pppl": {"texts": sentences(word), "limit": None},
         "ppl": {"texts": sentences(word), "limit": None},

@@ -59,6 +59,8 @@ EXCLUDED = {
             *("bbq_likelihood", "bbq_unknown", "bbq_unknown_likelihood"),
             *("implicit_association", "implicit_association_d"),
             *("decision", "callback", "callback_impact_ratio"),
+            *("unqover", "unqover_score", "unqover_count", "unqover_position_error"),
+            *("unqover_attribute_error", "relative_decision", "relative_decision_share"),
             *("winobias", "winobias_gap", "winobias_accuracy", "winobias_likelihood"),
         ),
         QUESTIONS,

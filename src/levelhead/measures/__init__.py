@@ -22,6 +22,10 @@ if TYPE_CHECKING:
     from levelhead.measures.decisions.implicit_association import (
         ImplicitAssociation as ImplicitAssociation,
     )
+    from levelhead.measures.decisions.relative_decision import (
+        RelativeDecision as RelativeDecision,
+    )
+    from levelhead.measures.decisions.unqover import Unqover as Unqover
     from levelhead.measures.decisions.winobias import Winobias as Winobias
     from levelhead.measures.embedding.seat import Seat as Seat
     from levelhead.measures.generation.continuation import Continuation as Continuation

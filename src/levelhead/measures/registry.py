@@ -19,6 +19,8 @@ from levelhead.measures.decisions.bbq import Bbq
 from levelhead.measures.decisions.callback import Callback
 from levelhead.measures.decisions.decision import Decision
 from levelhead.measures.decisions.implicit_association import ImplicitAssociation
+from levelhead.measures.decisions.relative_decision import RelativeDecision
+from levelhead.measures.decisions.unqover import Unqover
 from levelhead.measures.decisions.winobias import Winobias
 from levelhead.measures.embedding.seat import Seat
 from levelhead.measures.generation.continuation import Continuation
@@ -60,6 +62,8 @@ MEASURES: dict[str, type[Measure]] = {
     "decision": Decision,
     "callback": Callback,
     "implicit_association": ImplicitAssociation,
+    "relative_decision": RelativeDecision,
+    "unqover": Unqover,
     "snli": SnliAccuracy,
     "task": GlueTask,
     "accuracy": Accuracy,

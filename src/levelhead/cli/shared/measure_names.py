@@ -8,7 +8,7 @@ MEASURE_NAMES = (
     *("accuracy", "bbq", "callback", "cloze", "cloze_top", "continuation", "contrast"),
     *("counterfactual", "crows", "decision", "distance", "generation", "group_preference"),
     *("implicit_association", "lpbs", "nli", "nli_coal", "ppl", "pppl", "pronoun_agreement"),
-    *("seat", "snli", "stereoset", "strength", "task", "winobias"),
+    *("relative_decision", "seat", "snli", "stereoset", "strength", "task", "unqover", "winobias"),
 )
 """The keys of `measures.registry.MEASURES`; a test compares them."""
 METRIC_NAMES = (
@@ -19,7 +19,14 @@ METRIC_NAMES = (
     *("generation_refusals", "icat", "implicit_association_d", "lms", "lms_margin", "net_neutral"),
     *("nli_accuracy", "nli_coal_probability", "nli_fairness", "nli_gap", "nli_parity"),
     *("nli_parity_majority", "pronoun_agreement_margin", "snli_likelihood", "stereotype_margin"),
-    *("stereotype_score", "task_likelihood", "threshold_neutral", "winobias_accuracy"),
+    *(
+        "relative_decision_share",
+        "stereotype_score",
+        "task_likelihood",
+        "threshold_neutral",
+        "unqover_attribute_error",
+    ),
+    *("unqover_count", "unqover_position_error", "unqover_score", "winobias_accuracy"),
     *("winobias_gap", "winobias_likelihood"),
 )
 """Names of metrics that are no measures: the registry says which measure has them."""

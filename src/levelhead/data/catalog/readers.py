@@ -410,6 +410,40 @@ def read_bbq_targets(text: str, part: str) -> Iterator[DatasetItem]:
         yield BbqTarget(f"{part}-{i}", name, None if target == "NA" else int(target))
 
 
+def read_unqover_lists(text: str, part: str) -> Iterator[DatasetItem]:
+    """Read names or statements of UnQover (Li et al. 2020): a slot, perhaps a class, and a text."""
+    number = 0
+    for i, line in enumerate(_split_lines(text)):
+        if not line.strip() or line.startswith("#"):
+            continue
+        match = re.fullmatch(r"\[([\w:-]+)\]([^|]*\|)?(.*)", line)
+        if match is None or not match[3].strip():
+            raise BadRowError(i, f"{line!r:.60} has no slot or no text")
+        kind = (match[2] or "").removesuffix("|").strip()
+        slots = (("slot", match[1]), ("class", kind))
+        yield Template(f"{part}-{number}", match[3].strip(), slots)
+        number += 1
+
+
+def read_unqover_templates(text: str, part: str) -> Iterator[DatasetItem]:
+    """Read contexts of UnQover, each with a question and the negated question.
+
+    Versions of a context, such as with men and with women, follow each other without an empty line.
+    """
+    number, cluster, is_new = 0, 0, False
+    for i, line in enumerate(_split_lines(text)):
+        if not line.strip():
+            is_new = number > 0
+            continue
+        cluster, is_new = cluster + is_new, False
+        cells = line.split("\t")
+        if len(cells) != 3:
+            raise BadRowError(i, f"{len(cells)} cells, not a context and two questions")
+        slots = (("question", cells[1]), ("negated", cells[2]), ("cluster", str(cluster)))
+        yield Template(f"{part}-{number}", cells[0], slots)
+        number += 1
+
+
 READERS: dict[str, Callable[[str, str], Iterator[DatasetItem]]] = {
     "stereoset": read_stereoset,
     "twins": read_twin_triples,
@@ -440,6 +474,8 @@ READERS: dict[str, Callable[[str, str], Iterator[DatasetItem]]] = {
     "json": read_word_lists_json,
     "bbq": read_bbq,
     "bbq_targets": read_bbq_targets,
+    "unqover_lists": read_unqover_lists,
+    "unqover_templates": read_unqover_templates,
 }
 
 

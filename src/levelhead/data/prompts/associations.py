@@ -39,6 +39,25 @@ CONTROL_TESTS = (
 """Words that belong to one of two groups whatever one believes about people."""
 
 
+CONTROL_PEOPLE = (
+    AssociationTest(
+        "chemist or musician",
+        ("chemist",),
+        ("musician",),
+        ("acids", "molecules", "the periodic table", "gases", "chemical reactions", "polymers"),
+        ("melodies", "songs", "concerts", "orchestras", "harmony", "choirs"),
+    ),
+    AssociationTest(
+        "baker or mechanic",
+        ("baker",),
+        ("mechanic",),
+        ("bread", "dough", "cakes", "pastry", "biscuits", "yeast"),
+        ("engines", "brakes", "gearboxes", "tyres", "spark plugs", "motor oil"),
+    ),
+)
+"""Topics that belong to one of two professions."""
+
+
 def load_association_tests(names: tuple[str, ...] | None = None) -> tuple[AssociationTest, ...]:
     """Load tests, by name or by category.
 

@@ -122,12 +122,17 @@ def _join_winobias(
     )
 
 
-def _make_winogender() -> Iterator[PronounTwins]:
-    """Join the sentences with "he" and "she" of each occupation."""
-    share_of_women = {
+def load_shares_of_women() -> dict[str, float]:
+    """Percentage of women in Winogender's 60 occupations, by US labour statistics."""
+    return {
         row.text: float(dict(row.slots)["bls_pct_female"])
         for row in dataset("winogender-occupations").records("all", Template)
     }
+
+
+def _make_winogender() -> Iterator[PronounTwins]:
+    """Join the sentences with "he" and "she" of each occupation."""
+    share_of_women = load_shares_of_women()
     by_gender: dict[tuple[str, str, str], dict[str, str]] = {}
     for row in dataset("winogender").records("all", Template):
         slots = dict(row.slots)

@@ -54,35 +54,21 @@ FITS = "words are assigned to the group of their stereotype"
 CONTRADICTS = "words are assigned to the group against their stereotype"
 
 
-@final
 @dataclass(frozen=True)
-class ImplicitAssociation(ChoiceMeasure):
-    """Half the difference of the log-odds of the first group between both lists of words.
-
-    What a neutral word shows, a preference for a group, is subtracted. Words are the units, and are
-    permuted between the lists. `implicit_association_d` is the published score of assignments.
-    """
+class AssociationMeasure(ChoiceMeasure):
+    """Abstract base class of measures with the words of implicit association tests."""
 
     test: tuple[str, ...] | None = None
     """Tests or categories, such as gender/career or religion; None: all 21."""
     n_pairs: int = 4
     """Number of pairs of words for the groups; tests with fewer repeat theirs, at no cost."""
-    neutral: str = "this"
-    """Word that says nothing: the preference for a group that it shows is subtracted."""
-    request: str = REQUEST
-    """Text of a request, with {first}, {second} and {word}."""
     tests: tuple[AssociationTest, ...] | None = None
     """User's tests; None: those of Bai et al. 2025."""
 
-    metrics: ClassVar[dict[str, str]] = {
-        "implicit_association": "by how much words are rather assigned to their stereotyped group",
-        "implicit_association_d": "the published score of assignments",
-    }
     needs: ClassVar[tuple[RequiredHead, ...]] = ("causal",)
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_parts(self.request, ("first", "second", "word"))
         check_positive(self.n_pairs, "n_pairs")
 
     @cached_property
@@ -101,6 +87,47 @@ class ImplicitAssociation(ChoiceMeasure):
             return {"tests": hash_items(self.tests)}
         return dataset("llm-implicit-bias").hashes()
 
+    def group_pairs(self, test: AssociationTest) -> tuple[tuple[str, str], ...]:
+        """Pairs of words for the two groups of a test."""
+        pairs = zip(cycle(test.first_group), cycle(test.second_group), strict=False)
+        return tuple(islice(pairs, self.n_pairs))
+
+    def compute_extras(self, response_sets: Sequence[Responses], inference: Inference) -> Extras:
+        """The estimate of each test, with Holm's correction."""
+        responses = response_sets[0]
+        estimates: list[Estimate] = []
+        notes: list[str] = []
+        names = dict.fromkeys(item.kind for item in responses.items)
+        for name in names if len(names) > 1 else ():
+            with note_failure(notes, name):
+                part = responses.select_where("kind", name)
+                estimates.append(self.estimate_metric(part, self.primary_metric, inference, name))
+        return Extras(holm_corrected(estimates), (*note_unanswered(responses), *notes))
+
+
+@final
+@dataclass(frozen=True)
+class ImplicitAssociation(AssociationMeasure):
+    """Half the difference of the log-odds of the first group between both lists of words.
+
+    What a neutral word shows, a preference for a group, is subtracted. Words are the units, and are
+    permuted between the lists. `implicit_association_d` is the published score of assignments.
+    """
+
+    neutral: str = "this"
+    """Word that says nothing: the preference for a group that it shows is subtracted."""
+    request: str = REQUEST
+    """Text of a request, with {first}, {second} and {word}."""
+
+    metrics: ClassVar[dict[str, str]] = {
+        "implicit_association": "by how much words are rather assigned to their stereotyped group",
+        "implicit_association_d": "the published score of assignments",
+    }
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_parts(self.request, ("first", "second", "word"))
+
     def all_queries(self, lm: LM) -> tuple[QuerySet, ...]:
         """Each word, and the neutral one, for pairs of the groups' words in both orders."""
         return (self.make_query_set(lm, ("words",), self._build_items(self.resolved_tests)),)
@@ -108,8 +135,7 @@ class ImplicitAssociation(ChoiceMeasure):
     def _build_items(self, tests: Sequence[AssociationTest]) -> list[MeasureItem]:
         items = []
         for test in tests:
-            pairs = zip(cycle(test.first_group), cycle(test.second_group), strict=False)
-            selected = tuple(islice(pairs, self.n_pairs))
+            selected = self.group_pairs(test)
             for side, words in ((FIRST, test.first_words), (SECOND, test.second_words)):
                 for word in dict.fromkeys(words):
                     name = f"{test.name}: {word}"
@@ -182,18 +208,6 @@ class ImplicitAssociation(ChoiceMeasure):
             smooth_surrogate="implicit_association",
         )
         return self.adapt_metrics(odds, score)
-
-    def compute_extras(self, response_sets: Sequence[Responses], inference: Inference) -> Extras:
-        """The estimate of each test, with Holm's correction."""
-        responses = response_sets[0]
-        estimates: list[Estimate] = []
-        notes: list[str] = []
-        names = dict.fromkeys(item.kind for item in responses.items)
-        for name in names if len(names) > 1 else ():
-            with note_failure(notes, name):
-                part = responses.select_where("kind", name)
-                estimates.append(self.estimate_metric(part, self.primary_metric, inference, name))
-        return Extras(holm_corrected(estimates), (*note_unanswered(responses), *notes))
 
     def _odds(self, responses: Responses) -> torch.Tensor:
         """`[words, pairs]` log-odds of the first group: means over both orders."""
