@@ -27,7 +27,7 @@ def test_requests_have_all_orders_of_people_and_topics(monkeypatch):
     )
     assert 'on "home"? Answer Ben or Julia.' in item.queries[4][0]
     assert len(RelativeDecision().resolved_tests) == 21
-    with pytest.raises(LevelheadError, match="lacks .one. and .other."):
+    with pytest.raises(LevelheadError, match=r"lacks .one. and .other."):
         RelativeDecision(request="{first} {second} {topic}")
 
 
