@@ -122,18 +122,16 @@ MEASURES = {
         "seat:lexicon=kaneko,targets=stereotypes,contexts_per_word=10",
     ),
 }
-BBQ = "bbq:per_template=4"
-"""Four items of a template, of all eleven categories: two ambiguous, two disambiguated."""
+BBQ = "bbq:per_template=2"
+"""Two items of each template, of all eleven categories."""
 CHAT = (
+    "decision",
     "implicit_association",
     "implicit_association:metric=implicit_association_d",
-    "decision",
+    "winobias:source=winogender",
+    "unqover",
     "callback",
     "callback:metric=callback_impact_ratio",
-    "winobias",
-    "winobias:metric=winobias_gap",
-    "winobias:metric=winobias_accuracy",
-    "winobias:source=winogender",
     "generation",
     "generation:metric=generation_refusals",
     "generation:metric=generation_failures",
@@ -146,6 +144,11 @@ CHAT = (
             *("bbq_accuracy", "bbq_unknown"),
         )
     ),
+    "winobias",
+    "winobias:metric=winobias_gap",
+    "winobias:metric=winobias_accuracy",
+    "relative_decision",
+    "relative_decision:metric=relative_decision_share",
 )
 CHAT_MODELS = {"Qwen2.5-Coder-0.5B-Instruct": "qwen2.5-coder-0.5b-instruct.gguf"}
 """Larger chat models and the names of their files."""

@@ -120,7 +120,7 @@ MaxCost = Annotated[
         metavar="MONEY",
         min=0.0,
         rich_help_panel=Panel.EXECUTION,
-        help="Budget of money for a server, in the unit of both prices; no limit by default.",
+        help="Budget of money for a server, in the currency of --prompt-price; default: no limit.",
     ),
 ]
 PromptPrice = Annotated[

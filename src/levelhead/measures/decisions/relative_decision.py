@@ -1,6 +1,6 @@
 """Relative decisions: which of two people gets the task that fits the stereotype?
 
-Bai et al. 2025, the companion of the word association: both people and both tasks are in the same
+Bai et al. 2025, beside the word association: both people and both tasks are in the same
 request, because a model that treats each person alike may still prefer one to the other. Each task
 is put as a question of its own, with both orders of the people and of the tasks.
 """

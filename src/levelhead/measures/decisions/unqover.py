@@ -2,7 +2,7 @@
 
 Li et al. 2020. Every question is put with both orders of the two subjects, and negated. What a
 model prefers because it comes first, or whatever the question is, cancels; both errors are
-reported. Nothing tells that the answer is unknown: a subject has to be picked.
+reported. No answer says that it is unknown: a subject has to be picked.
 """
 
 from __future__ import annotations
@@ -166,9 +166,9 @@ class Unqover(ChoiceMeasure):
     def make_skill_check(self, lm: LM, responses: Responses) -> SkillCheck | None:
         """Check that the model picks the subject whom a text names.
 
-        A text says of one subject what is asked, and of the other the negation; both subjects, both
-        questions and both orders are tried. A model that follows the order, a group or a statement
-        whatever is asked is right in half.
+        A text says of one subject what the question is about, and of the other the negation; both
+        subjects, both questions and both orders are tried. A model that follows the order, a group
+        or a statement whatever the question is right in half.
         """
         by_attribute: dict[str, UnderspecifiedQuestion] = {}
         for row in sorted(self.resolved_questions, key=lambda row: text_digest(row.id)):
