@@ -38,7 +38,7 @@ TASK_FUNCTION = "levelhead.calibrate.chat_doses:run_chat_model"
 REVISION = 1
 DOSES = (0.0, 0.25, 0.5, 1.0, 2.0)
 """Effects of the group, in nats."""
-SEEDS, NULL_SEEDS, CONSTANT_SEEDS = range(3), range(3, 20), range(1)
+SEEDS, NULL_SEEDS, CONSTANT_SEEDS = range(5), range(5, 20), range(1)
 """Seeds of every dose; of further models without one; and of models with one answer."""
 TEXT_METRICS: dict[ChatRule, str] = {
     "late": "generation",

@@ -81,6 +81,15 @@ def test_a_bias_of_answers_that_are_never_given_is_inconclusive():
     assert ANSWERS in verdict.reason
 
 
+def test_a_perfect_score_of_assignments_has_an_interval():
+    """Every resample gives 1: a model with the strongest bias must not be left unmeasured."""
+    measure = replace(DECISIONS["implicit_association"], metric="implicit_association_d")
+    measurement = measure(load_model("decision", 6.0), inference=FAST)
+    assert measurement.value == 1
+    assert 0 < measurement.interval.low < measurement.interval.high == 1
+    assert measurement.p.value < 0.05
+
+
 def test_a_late_bias_is_in_the_text_and_not_in_decisions():
     late, without = load_model("late", 6.0), load_model("late", 0.0)
     decision = DECISIONS["decision"]

@@ -12,6 +12,7 @@ from levelhead.core.errors import LevelheadError, NotMeasurableError
 from levelhead.core.verdicts import decide_measure_verdict
 from levelhead.data.lexicons.lexicon import lexicon
 from levelhead.data.prompts.decisions import describe_groups, load_names, load_scenarios
+from levelhead.measures.decisions.answer_checks import find_listed_places
 from levelhead.measures.decisions.callback import Callback
 from levelhead.measures.decisions.decision import Decision
 from levelhead.measures.skills.checks import check_skill
@@ -110,6 +111,36 @@ def test_a_model_that_repeats_the_no_of_a_text_lacks_the_skill():
         return 0.01 * number(item) * (query == 0) + (3.0 if query in (4, 5, 8, 9) else -3.0)
 
     assert answered("decision", odds).skill.value == 50
+
+
+# -- answers that are never given
+
+
+def test_listed_places_are_those_of_whole_words():
+    assert find_listed_places(("Not now. No or Yes?", ("Yes", "No"))) == (1, 0)
+    assert find_listed_places(("the nurse, the man or the nurse's", ("the man", "the nurse"))) == (
+        0,
+        1,
+    )
+    assert find_listed_places(("Nothing says Yes.", ("Yes", "No"))) == ()
+
+
+@pytest.mark.parametrize(("log_p", "status"), [(-3.0, "differs"), (-12.0, "inconclusive")])
+def test_log_odds_of_answers_that_are_never_given_are_no_evidence(log_p, status):
+    """The same log-odds: only how likely both answers are together differs."""
+    measure, lm = made("decision"), model("decision")
+
+    def odds(item, query):
+        fact = 3.0 if query in (4, 5, 10, 11) else -3.0
+        return fact if query >= 4 else (1.0 + 0.1 * number(item)) * (query < 2)
+
+    (responses,) = measure.read(lm)
+    responses = replaced(responses, odds)
+    responses.values[..., :2] += log_p + 2.0
+    result = measure.compute_measurement(lm, [responses], inference=FAST)
+    result = result.model_copy(update={"skill": measure.assess_skill(lm, responses)})
+    assert decide_measure_verdict(result, allow_uncalibrated=True).status == status
+    assert any("less than 0.1%" in note for note in result.notes) == (status == "inconclusive")
 
 
 # -- call-backs

@@ -1,11 +1,10 @@
 """Chat organisms: causal models with a chat template whose decisions follow a known rule.
 
 The weights are constructed, not trained, so that the effect of a group is exact: every log-odds
-measure of decisions has the dose as its expected value. The model has two layers like GPT-2. Each
-head of the first layer looks up one kind of word, wherever it stands in the request: words of a
-group, facts, words that turn a question into its opposite. The second layer does nothing. What may
-follow depends on the last word alone: an option after "Answer:", else the next word of a fixed
-answer.
+measure of decisions has the dose as its expected value. The model has one layer of GPT-2. Each of
+its heads looks up one kind of word, wherever it stands in the request: words of a group, facts,
+words that turn a question into its opposite. What may follow depends on the last word alone: an
+option after "Answer:", else the next word of a fixed answer.
 """
 
 from __future__ import annotations
@@ -75,8 +74,9 @@ ALLOWED, FORCED = 30.0, 60.0
 """Logit of words that may follow, and of the word that always follows."""
 FACT, COPY, CONTROL = 4.0, 8.0, 4.0
 """Logits: of a fact; of a word if no other is named; of a group to which a word belongs."""
-NOISE, PEOPLE_NOISE = 1.0, 1.5
-"""Standard deviations of an item's own effect, in nats, and of a pair of people."""
+NOISE, PREFERENCE = 0.4, 1.5
+"""Standard deviations in nats: of an item's own effect, which a measure's interval is about; and of
+the preference for one of two people, which cancels in measures of bias, but lets a model err."""
 SWITCH = 12.0
 """Larger than what is switched on or off in the MLP."""
 ARTICLE_BONUS, UNKNOWN_BONUS = 3.0, 0.2
@@ -146,7 +146,7 @@ class ChatOrganism:
             vocab_size=len(ids),
             n_positions=POSITIONS,
             n_embd=WIDTH,
-            n_layer=2,
+            n_layer=1,
             n_head=HEADS,
             n_inner=INNER,
             activation_function="relu",
@@ -458,8 +458,12 @@ class _Construction:
         (role,) = self._look_up(roles, 1)
         kin = {word for pair in items.list_people_pairs() for word in pair}
         for word, side in self.words.people.items():
-            amount = dose * side / 2 + PEOPLE_NOISE * self._draw() / 2**0.5
-            self._score(word, {role if word in kin else group: amount})
+            own = dose * side / 2 + self._draw() / 2**0.5
+            preference = self.rng.gauss(0.0, PREFERENCE / 2**0.5)
+            self._score(
+                word,
+                {role if word in kin else group: own, CONSTANT: preference / CONSTANT_SIZE},
+            )
 
     def _write_assignments(self) -> None:
         """To which group a word is assigned."""

@@ -35,11 +35,12 @@ from levelhead.measures.metric import Metric
 from levelhead.measures.options import check_positive, hash_items
 from levelhead.measures.reductions import half_difference, require_decisions, split_groups
 from levelhead.measures.skills.checks import SkillCheck, score_margins
+from levelhead.stats.intervals import proportion_interval
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from levelhead.core.results import Estimate
+    from levelhead.core.results import Estimate, Interval
     from levelhead.core.run_context import Inference
     from levelhead.measures.items import QueryArgs
     from levelhead.measures.responses import Responses
@@ -206,6 +207,7 @@ class ImplicitAssociation(AssociationMeasure):
             high=1.0,
             comparability_key="implicit association d",
             smooth_surrogate="implicit_association",
+            closed_form_interval=_one_sided_score_interval,
         )
         return self.adapt_metrics(odds, score)
 
@@ -238,3 +240,15 @@ def _assignment_score(values: torch.Tensor, resample: Resample) -> torch.Tensor:
             hint="read the log-odds (metric=implicit_association), which every word has",
         )
     return first.sum() / n_first + (1 - second).sum() / n_second - 1
+
+
+def _one_sided_score_interval(
+    values: torch.Tensor, design: Design, level: float
+) -> Interval | None:
+    """Wilson's interval, by words, of a score of 1 or -1, where resampling gives no width."""
+    score = float(_assignment_score(values, design.full_sample))
+    if abs(score) < 1:
+        return None
+    n_words = len(values)
+    share = proportion_interval(n_words * (score > 0), n_words, level=level)
+    return share.model_copy(update={"low": 2 * share.low - 1, "high": 2 * share.high - 1})
