@@ -17,7 +17,6 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, final, get_args
 
 import torch
-import transformers
 
 from levelhead.calibrate.organisms import chat_items as items
 from levelhead.core.canonical_json import content_hash
@@ -36,7 +35,8 @@ from levelhead.measures.decisions import (
 from levelhead.models.export.save import build_once
 from levelhead.models.loading.load import load, model_cache_folder
 from levelhead.models.loading.quiet import quiet
-from levelhead.models.training.from_scratch import CLS, PAD, SEP, SPECIAL, make_word_tokenizer
+from levelhead.models.training.from_scratch import SEP, SPECIAL, make_word_tokenizer
+from levelhead.models.training.untrained import make_untrained_gpt2
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -142,21 +142,10 @@ class ChatOrganism:
         tokenizer = make_word_tokenizer(words.vocabulary, causal=True)
         tokenizer.chat_template = TEMPLATE
         ids = tokenizer.get_vocab()
-        config = transformers.GPT2Config(
-            vocab_size=len(ids),
-            n_positions=POSITIONS,
-            n_embd=WIDTH,
-            n_layer=1,
-            n_head=HEADS,
-            n_inner=INNER,
-            activation_function="relu",
-            tie_word_embeddings=False,
-            pad_token_id=PAD,
-            bos_token_id=CLS,
-            eos_token_id=SEP,
-        )
         with quiet(), torch.no_grad():
-            model = transformers.GPT2LMHeadModel(config)
+            model = make_untrained_gpt2(
+                len(ids), width=WIDTH, heads=HEADS, inner=INNER, positions=POSITIONS
+            )
             _Construction(self, words, ids, model).write()
             model.eval().save_pretrained(folder)
             tokenizer.save_pretrained(folder)
