@@ -52,7 +52,8 @@ class UnderspecifiedQuestion(NamedTuple):
 
 def unqover_hashes(part: UnqoverPart) -> dict[str, str]:
     """SHA-256 of the files of a part."""
-    lists, extra = (part, f"{part}-statements"), {}
+    lists: tuple[str, ...] = (part, f"{part}-statements")
+    extra: dict[str, str] = {}
     if part == "gender":
         lists, extra = (*NAME_LISTS, "occupations"), dataset("winogender-occupations").hashes()
     return {

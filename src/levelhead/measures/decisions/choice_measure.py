@@ -12,6 +12,7 @@ import re
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, cast, get_args
 
+from levelhead.core.canonical_json import Json
 from levelhead.core.errors import LevelheadError, require_option
 from levelhead.core.frozen import FrozenDict
 from levelhead.core.run_context import Inference, RunContext
@@ -120,7 +121,10 @@ class ChoiceMeasure(Measure):
             items: Items with queries (request, answers).
             notes: Notes on the construction of the items.
         """
-        settings = {"chat": self.chat_format.settings, "answer_start": self.answer_start}
+        settings: dict[str, Json] = {
+            "chat": self.chat_format.settings,
+            "answer_start": self.answer_start,
+        }
         query_kind: QueryKind = "choose"
         if self.generated_answers:
             query_kind = "generate"
