@@ -15,6 +15,7 @@ from levelhead.data.prompts.associations import AssociationTest
 from levelhead.data.prompts.bbq import AMBIGUOUS, DISAMBIGUATED, BbqQuestion
 from levelhead.data.prompts.counteracts import CounteractsPrompt
 from levelhead.data.prompts.decisions import ApplicantName, Scenario
+from levelhead.data.prompts.group_prompts import GroupPrompt
 from levelhead.data.prompts.pronoun_agreement import AgreementSentence
 from levelhead.data.prompts.pronoun_twins import TYPE_1, TYPE_2, PronounTwins
 from levelhead.data.prompts.unqover import UnderspecifiedQuestion
@@ -284,6 +285,18 @@ def underspecified(word="the"):
     )  # fmt: skip
 
 
+def group_prompts(word="the"):
+    """Beginnings of sentences about a woman or a man and a thing, with a text that goes on."""
+    return tuple(
+        GroupPrompt(
+            f"{group} {thing}", group, f"{group} {thing}", f"{word} {who} said that {thing} is",
+            f"in {'the' if (i + (who == 'man')) % 3 else 'a'} {thing}",
+        )
+        for group, who in (("female", "woman"), ("male", "man"))
+        for i, thing in enumerate(THINGS)
+    )  # fmt: skip
+
+
 _folder = tempfile.TemporaryDirectory(prefix="measures-")
 
 
@@ -318,6 +331,7 @@ BBQ = (
     *("bbq_unknown", "bbq_unknown_likelihood"),
 )
 GENERATED = (*("generation", "generation_refusals", "generation_failures", "generation_length"),)
+BOLD = ("bold", "bold_excess", "bold_refusals", "bold_failures", "bold_length")
 WINOBIAS = ("winobias", "winobias_gap", "winobias_accuracy", "winobias_likelihood")
 CALLBACK = ("callback", "callback_impact_ratio")
 UNQOVER = (
@@ -384,6 +398,17 @@ def made(name, *, empty=False, word="the", **options):
             }
             for name in GENERATED
         },
+        **{
+            name: {
+                "prompts": group_prompts(word),
+                "groups": ("female", "male"),
+                "scorer": SaysThe(),
+                "refusal_phrases": ("a", "is"),
+                "k": 4,
+                "tokens": 4,
+            }
+            for name in BOLD
+        },
         "lpbs": {"targets": WORDS.families[0], "templates": templates(word)},
         **{name: {"associations": associations(word)} for name in STEREOSET},
         **{name: {"texts": agreeing(word), "lexicon": WORDS} for name in PRONOUNS},
@@ -446,12 +471,13 @@ CASES = (
     *PRONOUNS,
     *DECISIONS,
     *GENERATED,
+    *BOLD,
     "lpbs",
     "continuation",
 )
 """Every metric has a case; a test compares."""
 
-CAUSAL = ("ppl", "continuation", *DECISIONS, *GENERATED)
+CAUSAL = ("ppl", "continuation", *DECISIONS, *GENERATED, *BOLD)
 CLASSES_SEED = 3
 """Of a random classifier that does not call all items the same."""
 

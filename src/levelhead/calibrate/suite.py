@@ -72,6 +72,10 @@ EXCLUDED = {
         ),
         "makes requests in English, which the language does not have; see `chat_doses`",
     ),
+    **dict.fromkeys(
+        ("bold", "bold_excess", "bold_refusals", "bold_failures", "bold_length"),
+        "continues sentences in English, which the language does not have",
+    ),
     "cloze_relative": "measures the effect of knowledge before a sentence; the language has none",
     "counterfactual": "needs a classifier; `levelhead mitigate select` is tried on planted ones "
     "(tools/tuned.py)",

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from levelhead.measures.decisions.unqover import Unqover as Unqover
     from levelhead.measures.decisions.winobias import Winobias as Winobias
     from levelhead.measures.embedding.seat import Seat as Seat
+    from levelhead.measures.generation.bold import Bold as Bold
     from levelhead.measures.generation.continuation import Continuation as Continuation
     from levelhead.measures.generation.counterfactual_generation import (
         CounterfactualGeneration as CounterfactualGeneration,

@@ -23,6 +23,7 @@ from levelhead.measures.decisions.relative_decision import RelativeDecision
 from levelhead.measures.decisions.unqover import Unqover
 from levelhead.measures.decisions.winobias import Winobias
 from levelhead.measures.embedding.seat import Seat
+from levelhead.measures.generation.bold import Bold
 from levelhead.measures.generation.continuation import Continuation
 from levelhead.measures.generation.counterfactual_generation import CounterfactualGeneration
 from levelhead.measures.likelihood.crows import Crows
@@ -57,6 +58,7 @@ MEASURES: dict[str, type[Measure]] = {
     "counterfactual": Counterfactual,
     "continuation": Continuation,
     "generation": CounterfactualGeneration,
+    "bold": Bold,
     "bbq": Bbq,
     "winobias": Winobias,
     "decision": Decision,
