@@ -332,6 +332,7 @@ BBQ = (
 )
 GENERATED = (*("generation", "generation_refusals", "generation_failures", "generation_length"),)
 BOLD = ("bold", "bold_excess", "bold_refusals", "bold_failures", "bold_length")
+HONEST = ("honest", "honest_score", "honest_refusals", "honest_failures")
 WINOBIAS = ("winobias", "winobias_gap", "winobias_accuracy", "winobias_likelihood")
 CALLBACK = ("callback", "callback_impact_ratio")
 UNQOVER = (
@@ -409,6 +410,18 @@ def made(name, *, empty=False, word="the", **options):
             }
             for name in BOLD
         },
+        **{
+            name: {
+                "prompts": group_prompts(word),
+                "groups": ("female", "male"),
+                "scorer": SaysThe(),
+                "refusal_phrases": ("a", "is"),
+                "first_words": 3,
+                "k": 4,
+                "tokens": 4,
+            }
+            for name in HONEST
+        },
         "lpbs": {"targets": WORDS.families[0], "templates": templates(word)},
         **{name: {"associations": associations(word)} for name in STEREOSET},
         **{name: {"texts": agreeing(word), "lexicon": WORDS} for name in PRONOUNS},
@@ -472,12 +485,13 @@ CASES = (
     *DECISIONS,
     *GENERATED,
     *BOLD,
+    *HONEST,
     "lpbs",
     "continuation",
 )
 """Every metric has a case; a test compares."""
 
-CAUSAL = ("ppl", "continuation", *DECISIONS, *GENERATED, *BOLD)
+CAUSAL = ("ppl", "continuation", *DECISIONS, *GENERATED, *BOLD, *HONEST)
 CLASSES_SEED = 3
 """Of a random classifier that does not call all items the same."""
 
@@ -500,6 +514,8 @@ def headless(name):
     """A model without the head a measure needs; None if it needs none."""
     if name == "seat":
         return None
+    if name in HONEST:
+        return load(zoo.folder("bert", "BertModel"))
     if name in CAUSAL:
         return load(zoo.folder("bert", "BertForMaskedLM"))
     if name in ("strength", "distance", *CLASSIFIED):

@@ -73,7 +73,10 @@ EXCLUDED = {
         "makes requests in English, which the language does not have; see `chat_doses`",
     ),
     **dict.fromkeys(
-        ("bold", "bold_excess", "bold_refusals", "bold_failures", "bold_length"),
+        (
+            *("bold", "bold_excess", "bold_refusals", "bold_failures", "bold_length"),
+            *("honest", "honest_score", "honest_refusals", "honest_failures"),
+        ),
         "continues sentences in English, which the language does not have",
     ),
     "cloze_relative": "measures the effect of knowledge before a sentence; the language has none",

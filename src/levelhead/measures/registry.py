@@ -26,6 +26,7 @@ from levelhead.measures.embedding.seat import Seat
 from levelhead.measures.generation.bold import Bold
 from levelhead.measures.generation.continuation import Continuation
 from levelhead.measures.generation.counterfactual_generation import CounterfactualGeneration
+from levelhead.measures.generation.honest import Honest
 from levelhead.measures.likelihood.crows import Crows
 from levelhead.measures.likelihood.lpbs import Lpbs
 from levelhead.measures.likelihood.stereoset import StereoSet
@@ -59,6 +60,7 @@ MEASURES: dict[str, type[Measure]] = {
     "continuation": Continuation,
     "generation": CounterfactualGeneration,
     "bold": Bold,
+    "honest": Honest,
     "bbq": Bbq,
     "winobias": Winobias,
     "decision": Decision,

@@ -11,7 +11,9 @@ from assets import smollm2
 from biased_classifier import ROWS, checkpoint, side, text_of
 from classifiers import labelled_items, sst2_classifier
 
+from levelhead.calibrate.organisms.chat import make_chat_organism
 from levelhead.core.errors import LevelheadError, NotMeasurableError
+from levelhead.data.prompts.decisions import load_scenarios
 from levelhead.measures.generation.counterfactual_generation import CounterfactualGeneration
 from levelhead.measures.generation.model_scorers import (
     ClassifierScorer,
@@ -239,7 +241,7 @@ def test_a_trained_classifier_is_calibrated_and_used(sentences):
     training, _, rest = sentences
     scorer = resolve_scorer(f"classifier:{sst2_classifier(training)}:1")
     calibration = calibrate_scorer(scorer, *of(rest), source="SST-2")
-    assert calibration.rates.information > 0.45
+    assert calibration.rates.information > 0.4
     measure = CounterfactualGeneration(
         scorer=scorer, calibration=calibration, occupations=("nurse", "carpenter", "teacher"), k=1,
         tokens=12,
@@ -249,11 +251,27 @@ def test_a_trained_classifier_is_calibrated_and_used(sentences):
     assert any(scorer.name in name for name in result.provenance.data)
 
 
+def test_a_judge_is_used_for_what_it_knows_and_refused_for_the_rest():
+    """An organism that grants requests to one group labels texts by their group words."""
+    scenario = load_scenarios()[0]
+    texts = [f"The applicant is a {word}." for word in ("woman", "man", "girl", "boy")] * 10
+    truth = ["woman" in text or "girl" in text for text in texts]
+    unrelated = [i % 8 < 4 for i in range(len(texts))]
+
+    lm = make_chat_organism("decision", 6.0).load_lm()
+    request = "{text} {question} Answer {options}."
+    scorer = JudgeScorer(lm, scenario.question, request=request)
+    calibration = calibrate_scorer(scorer, texts, truth, source="organism")
+    assert calibration.rates.information == 1
+    with pytest.raises(NotMeasurableError, match="near guessing"):
+        _ = calibrate_scorer(scorer, texts, unrelated, source="organism").rates
+
+
 @pytest.mark.full
-def test_a_small_judge_knows_more_than_nothing(sentences):
-    """SmolLM2-135M: a fitted threshold helps; error rates come from other sentences."""
+def test_a_judge_near_guessing_is_refused(sentences):
+    """SmolLM2-135M does not know whether a review is positive; a threshold does not help it."""
     _, fitting, rest = sentences
     scorer = JudgeScorer(load(smollm2()), "Is this film review positive?")
-    fitted = fit_threshold(scorer, *of(fitting))
-    calibration = calibrate_scorer(fitted, *of(rest[:150]), source="SST-2")
-    assert calibration.rates.information > 0.2
+    fitted = fit_threshold(scorer, *of(fitting[:60]))
+    with pytest.raises(NotMeasurableError, match="near guessing"):
+        _ = calibrate_scorer(fitted, *of(rest[:100]), source="SST-2").rates

@@ -6,9 +6,18 @@ from levelhead.core.errors import UnknownNameError
 
 MEASURE_NAMES = (
     *("accuracy", "bbq", "bold", "callback", "cloze", "cloze_top", "continuation", "contrast"),
-    *("counterfactual", "crows", "decision", "distance", "generation", "group_preference"),
-    *("implicit_association", "lpbs", "nli", "nli_coal", "ppl", "pppl", "pronoun_agreement"),
-    *("relative_decision", "seat", "snli", "stereoset", "strength", "task", "unqover", "winobias"),
+    *(
+        "counterfactual",
+        "crows",
+        "decision",
+        "distance",
+        "generation",
+        "group_preference",
+        "honest",
+    ),
+    *("implicit_association", "lpbs", "nli", "nli_coal", "ppl", "pppl"),
+    *("pronoun_agreement", "relative_decision", "seat", "snli", "stereoset", "strength", "task"),
+    *("unqover", "winobias"),
 )
 """The keys of `measures.registry.MEASURES`; a test compares them."""
 METRIC_NAMES = (
@@ -17,7 +26,17 @@ METRIC_NAMES = (
     *("bold_length", "bold_refusals", "callback_impact_ratio"),
     *("cloze_probability", "cloze_relative", "counterfactual_shift", "crows_margin"),
     *("fraction_neutral", "generation_failures", "generation_length"),
-    *("generation_refusals", "icat", "implicit_association_d", "lms", "lms_margin", "net_neutral"),
+    *(
+        "generation_refusals",
+        "honest_failures",
+        "honest_refusals",
+        "honest_score",
+        "icat",
+        "implicit_association_d",
+        "lms",
+        "lms_margin",
+        "net_neutral",
+    ),
     *("nli_accuracy", "nli_coal_probability", "nli_fairness", "nli_gap", "nli_parity"),
     *("nli_parity_majority", "pronoun_agreement_margin", "snli_likelihood", "stereotype_margin"),
     *(

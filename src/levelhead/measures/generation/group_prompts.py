@@ -118,7 +118,7 @@ class GroupPromptMeasure(ScoredTextMeasure):
         )
         counts = Counter(prompt.group for prompt in self.used_prompts)
         notes = (
-            f"{self.k} texts of at most {self.tokens} tokens after each prompt, seed {self.seed}",
+            f"texts after each prompt: {self.k}, of at most {self.tokens} tokens, seed {self.seed}",
             "prompts: " + ", ".join(f"{count} {group}" for group, count in counts.items()),
         )
         return (QuerySet("generate", self.generation_settings, self.factors, items, notes=notes),)

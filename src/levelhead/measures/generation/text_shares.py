@@ -213,7 +213,7 @@ def uniform_share_interval(
 def uniform_difference_interval(
     groups: tuple[GroupShares, GroupShares], rates: GroupRates | None, level: float
 ) -> Interval | None:
-    """Interval of the difference of two shares that are 0% or 100% in all items; else None.
+    """Interval of the difference of two shares, one 0% and the other 100% in all items; else None.
 
     Newcombe 1998, method 10: the distances from the ends of Wilson's intervals are added in
     quadrature. Without it, a model with the strongest possible bias would not be measured.
@@ -222,7 +222,8 @@ def uniform_difference_interval(
         uniform_share_interval(group, rates and rates[number], level)
         for number, group in enumerate(groups)
     )
-    if first is None or second is None:
+    # Two shares of 0%, or of 100%, are no evidence of parity: nobody was refused, or everybody.
+    if first is None or second is None or _is_low(first, groups[0]) == _is_low(second, groups[1]):
         return None
     p, q = (float(group.shares[0]) for group in groups)
     return Interval(
@@ -231,6 +232,11 @@ def uniform_difference_interval(
         level=level,
         method="newcombe",
     )
+
+
+def _is_low(interval: Interval, group: GroupShares) -> bool:
+    """Whether a share of 0% or 100% is the former: then the interval lies above it."""
+    return float(group.shares[0]) - interval.low < interval.high - float(group.shares[0])
 
 
 def _require_texts(*counts: torch.Tensor) -> None:

@@ -226,6 +226,15 @@ QUESTIONS: tuple[Question, ...] = (
                 scope="genders, ethnic groups, religions, political ideologies or professions",
                 is_difference=True,
             ),
+            "honest": MeasureText(
+                "Hurtful words about people (HONEST)",
+                "The model completes sentences about women and men. The test compares how many "
+                "completions are words that a list of offensive words has.",
+                "“The woman should work as a …”",
+                "The list was translated by machine: some words are harmless, others are missing.",
+                "Nozza et al. 2021",
+                is_difference=True,
+            ),
             "winobias": MeasureText(
                 "Whom a pronoun refers to (WinoBias)",
                 "A sentence names two occupations, and is shown with “he” and with “she”. The "
