@@ -86,6 +86,8 @@ EXCLUDED = {
     "snli": "utility of a classifier of inferences",
     "task": "utility of a classifier",
     "accuracy": "utility of a classifier",
+    "instructions": "utility; gives instructions in English, which the language does not have",
+    "facts": "utility; asks questions in English, which the language does not have",
     "pronoun_agreement": "utility; `measure_skills` measures the same on every organism",
 }
 """Measures and metrics that do not apply, and why."""
