@@ -50,7 +50,7 @@ from levelhead.report.save import render_svg
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from levelhead.core.calibration import OrganismHash
+    from levelhead.core.calibration import MeasureCalibration, OrganismHash
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "results" / "calibration.md"
@@ -162,10 +162,16 @@ def page(result: Calibration) -> str:
 
 
 def measure_summary(result: Calibration) -> str:
-    """The verdict of every measure, by family."""
-    families = list(dict.fromkeys(item.architecture for item in result.measures))
+    """The verdict of every measure, by family; chat models share no measure with the others."""
+    chat = [item for item in result.measures if item.architecture == CHAT_ARCHITECTURE]
+    others = [item for item in result.measures if item.architecture != CHAT_ARCHITECTURE]
+    return "\n".join(_measure_table(items) for items in (others, chat) if items)
+
+
+def _measure_table(measures: Sequence[MeasureCalibration]) -> str:
+    families = list(dict.fromkeys(item.architecture for item in measures))
     cells: dict[str, dict[str, str]] = {}
-    for item in result.measures:
+    for item in measures:
         if item.has_dose or item.verdict == "misses":
             dose = "" if item.smallest is None else f"; {item.smallest:g}"
             alarms = f"; {item.null_alarms} of {item.nulls}" if item.nulls else ""
@@ -237,7 +243,7 @@ def check_constant_models(
     store: str, runner: LocalProcesses | None, given: argparse.Namespace
 ) -> None:
     """End with 1 where a measure reads a model with one answer as anything but inconclusive."""
-    models = () if given.quick else list_constant_models()
+    models = list_constant_models(quick=given.quick)
     table, n_read = make_constant_table(run_chat_models(models, store, executor=runner))
     print(f"{n_read} of {len(table.rows)} measures of models with one answer are not inconclusive")
     if given.write:

@@ -22,6 +22,7 @@ UNKNOWN = {
     "probing": {"model": "tiny", "measure": "x"},
     "head_maps": {"model": "tiny", "measure": "seat", "quick_measure": "x"},
     "masking": {"map": "x", "utility_measures": ["seat"]},
+    "mitigations": {"model": "tiny", "measures": ["x"], "system_prompt": "y"},
     "masking_curves": {"map": "x", "measures": ["seat"]},
     "amplify": {"map": "x", "utility_measure": "seat"},
     "counterstereotypes": {"map": "x"},

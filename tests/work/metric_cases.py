@@ -15,7 +15,9 @@ from levelhead.data.prompts.associations import AssociationTest
 from levelhead.data.prompts.bbq import AMBIGUOUS, DISAMBIGUATED, BbqQuestion
 from levelhead.data.prompts.counteracts import CounteractsPrompt
 from levelhead.data.prompts.decisions import ApplicantName, Scenario
+from levelhead.data.prompts.facts import FactQuestion
 from levelhead.data.prompts.group_prompts import GroupPrompt
+from levelhead.data.prompts.instructions import Instruction
 from levelhead.data.prompts.pronoun_agreement import AgreementSentence
 from levelhead.data.prompts.pronoun_twins import TYPE_1, TYPE_2, PronounTwins
 from levelhead.data.prompts.unqover import UnderspecifiedQuestion
@@ -297,6 +299,23 @@ def group_prompts(word="the"):
     )  # fmt: skip
 
 
+def facts(word="the"):
+    """Questions about things, with three answers."""
+    return tuple(
+        FactQuestion(f"{word} {thing} is in", "ab"[i % 2], tuple(THINGS[i - k] for k in (1, 2, 3)))
+        for i, thing in enumerate(THINGS)
+    )
+
+
+def instructions(word="the"):
+    """Requests about things; any answer follows the first of them, and none the second."""
+    checks = (("words", "1-99"), ("equals", "?"))
+    return tuple(
+        Instruction(thing, thing, f"{word} {thing} is here", *checks[i % 2])
+        for i, thing in enumerate(THINGS)
+    )
+
+
 _folder = tempfile.TemporaryDirectory(prefix="measures-")
 
 
@@ -312,7 +331,7 @@ def corpus(word="the"):
 
 OWN = (
     *("triples", "pairs", "prompts", "texts", "associations", "templates", "questions", "twins"),
-    *("scenarios", "names", "tests", "occupations"),
+    *("scenarios", "names", "tests", "occupations", "instructions"),
 )
 """Options that hold items."""
 DEV = (
@@ -340,8 +359,9 @@ UNQOVER = (
     "unqover_attribute_error",
 )
 RELATIVE = ("relative_decision", "relative_decision_share")
+FACTS = ("facts", "facts_likelihood")
 IMPLICIT = ("implicit_association", "implicit_association_d")
-DECISIONS = (*BBQ, *WINOBIAS, "decision", *CALLBACK, *IMPLICIT, *UNQOVER, *RELATIVE)
+DECISIONS = (*BBQ, *WINOBIAS, "decision", *CALLBACK, *IMPLICIT, *UNQOVER, *RELATIVE, *FACTS)
 CALLBACK_OPTIONS = {
     "answer_start": "here",
     "groups": ("x", "y"),
@@ -463,6 +483,11 @@ def made(name, *, empty=False, word="the", **options):
             }
             for name in UNQOVER
         },
+        **{
+            name: {"questions": facts(word), "answer_start": "", "request": "{question} {options}"}
+            for name in FACTS
+        },
+        "instructions": {"instructions": instructions(word), "tokens": 4},
         "pppl": {"texts": sentences(word), "limit": None},
         "ppl": {"texts": sentences(word), "limit": None},
     }[name]
@@ -488,10 +513,11 @@ CASES = (
     *HONEST,
     "lpbs",
     "continuation",
+    "instructions",
 )
 """Every metric has a case; a test compares."""
 
-CAUSAL = ("ppl", "continuation", *DECISIONS, *GENERATED, *BOLD, *HONEST)
+CAUSAL = ("ppl", "continuation", "instructions", *DECISIONS, *GENERATED, *BOLD, *HONEST)
 CLASSES_SEED = 3
 """Of a random classifier that does not call all items the same."""
 

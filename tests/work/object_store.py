@@ -1,10 +1,13 @@
 """An object store on loopback: moto's S3 server, and the environment that leads there."""
 
 from contextlib import contextmanager
+from datetime import timedelta
 
 import boto3
 import pytest
 from fsspec import AbstractFileSystem
+from moto.core import DEFAULT_ACCOUNT_ID
+from moto.s3.models import s3_backends
 from moto.server import ThreadedMotoServer
 
 
@@ -33,3 +36,13 @@ def bucket(name="bucket", app=lambda app: app):
         finally:
             AbstractFileSystem.clear_instance_cache()
             server.stop()
+
+
+def age_objects(url, *, seconds):
+    """Make the server believe that it got the objects of a folder earlier."""
+    name, _, prefix = url.removeprefix("s3://").partition("/")
+    keys = s3_backends[DEFAULT_ACCOUNT_ID]["aws"].get_bucket(name).keys
+    aged = [key for path, key in keys.items() if path.startswith(f"{prefix}/")]
+    assert aged
+    for key in aged:
+        key.last_modified -= timedelta(seconds=seconds)

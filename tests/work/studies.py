@@ -115,6 +115,13 @@ utility_measures = ["pppl"]
 k = 2
 random = 2
 
+[mitigations.heads]
+model = "tiny"
+map = "gender"
+k = 1
+measures = ["seat"]
+utility_measures = ["pppl"]
+
 [masking_curves.heads]
 map = "gender"
 measures = ["seat"]

@@ -1,5 +1,6 @@
 """Functions that tests hand to runners: workers import them by name."""
 
+import ctypes
 import hashlib
 import os
 import signal
@@ -54,6 +55,12 @@ def die_of(spec: Mapping[str, object]) -> bytes:
         os._exit(0)
     os.kill(os.getpid(), int(str(spec["signal"])))
     time.sleep(20)
+    return b""
+
+
+def hold_the_interpreter(spec: Mapping[str, object]) -> bytes:
+    """Sleep in C without releasing the interpreter's lock: no other thread runs meanwhile."""
+    ctypes.PyDLL(None).sleep(int(str(spec["seconds"])))
     return b""
 
 

@@ -52,6 +52,7 @@ UTILITY_SENTENCES = 100
 SAMPLES = 4
 """Number of continuations of an occupation."""
 QUESTIONS = "asks questions in English, which the language does not have; see `chat_doses`"
+NO_ORGANISM = "asks questions in English, which neither the language nor a chat organism has"
 EXCLUDED = {
     **dict.fromkeys(
         (
@@ -59,11 +60,16 @@ EXCLUDED = {
             *("bbq_likelihood", "bbq_unknown", "bbq_unknown_likelihood"),
             *("implicit_association", "implicit_association_d"),
             *("decision", "callback", "callback_impact_ratio"),
-            *("unqover", "unqover_score", "unqover_count", "unqover_position_error"),
-            *("unqover_attribute_error", "relative_decision", "relative_decision_share"),
             *("winobias", "winobias_gap", "winobias_accuracy", "winobias_likelihood"),
         ),
         QUESTIONS,
+    ),
+    **dict.fromkeys(
+        (
+            *("unqover", "unqover_score", "unqover_count", "unqover_position_error"),
+            *("unqover_attribute_error", "relative_decision", "relative_decision_share"),
+        ),
+        NO_ORGANISM,
     ),
     **dict.fromkeys(
         (
@@ -87,6 +93,8 @@ EXCLUDED = {
     "snli": "utility of a classifier of inferences",
     "task": "utility of a classifier",
     "accuracy": "utility of a classifier",
+    "instructions": "utility; gives instructions in English, which the language does not have",
+    "facts": "utility; asks questions in English, which the language does not have",
     "pronoun_agreement": "utility; `measure_skills` measures the same on every organism",
 }
 """Measures and metrics that do not apply, and why."""

@@ -7,6 +7,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from levelhead.cli.shared.executors import (
+    LOCAL,
+    Address,
+    ExecutorName,
+    Gpus,
+    Workers,
+    make_executor,
+)
 from levelhead.cli.shared.help_pages import Panel
 from levelhead.cli.shared.measure_names import check_measure_name
 from levelhead.cli.shared.measurement_tables import show_measurements, show_multiverses
@@ -30,6 +38,7 @@ from levelhead.cli.shared.options import (
     Resamples,
     Revision,
     Seed,
+    SystemPrompt,
     Threads,
     details_option,
 )
@@ -81,7 +90,17 @@ def measure_command(
         ),
     ] = None,
     edit: Edit = None,
+    system_prompt: SystemPrompt = None,
     against: Against = None,
+    price: Annotated[
+        bool,
+        typer.Option(
+            "--price",
+            rich_help_panel=Panel.MEASURE,
+            help="Also compare what a mitigation costs: fluency, and of chat models followed "
+            "instructions and common knowledge; with --against.",
+        ),
+    ] = False,
     output: Output = None,
     items: Items = True,
     json: Json = False,
@@ -124,6 +143,10 @@ def measure_command(
             "for a server.",
         ),
     ] = None,
+    workers: Workers = None,
+    executor: ExecutorName = LOCAL,
+    address: Address = LOCAL,
+    gpus: Gpus = 0,
     threads: Threads = 1,
     batch_size: BatchSize = 32,
     bos: Annotated[
@@ -171,7 +194,7 @@ def measure_command(
         bos=bos,
         allow_pickle=allow_pickle,
         batch_size=batch_size,
-    )
+    ).with_system_prompt(system_prompt or "")
     other_lm = _load_other(
         lm,
         against,
@@ -181,7 +204,13 @@ def measure_command(
         allow_pickle=allow_pickle,
         batch_size=batch_size,
     )
-    context = RunContext(store=response_store(store, model), threads=threads, record_items=items)
+    parsed_measures += _list_price_measures(lm, other_lm, is_wanted=price)
+    context = RunContext(
+        store=response_store(store, model),
+        threads=threads,
+        record_items=items,
+        executor=make_executor(executor, workers=workers, address=address, gpus=gpus),
+    )
     if dry_run:
         if multiverse:
             raise typer.BadParameter("--dry-run cannot count the queries of --multiverse")
@@ -216,10 +245,21 @@ def measure_command(
 
 
 def _load_other(lm: LM, against: str | None, **load_options: Any) -> LM | None:
-    """Load the model to compare with; `base` is the model without its edits."""
+    """Load the model to compare with; `base` is the model without its edits and prompt."""
     if against == BASE:
-        return replace(lm, edits=())
+        return replace(lm.with_system_prompt(""), edits=())
     return None if against is None else open_model(against, **load_options)
+
+
+def _list_price_measures(lm: LM, other_lm: LM | None, *, is_wanted: bool) -> list[Measure]:
+    """List the utilities for the price of a mitigation of a model, if they are wanted."""
+    if not is_wanted:
+        return []
+    from levelhead.mitigate.evaluation.price import list_price_measures
+
+    if other_lm is None:
+        raise typer.BadParameter("--price compares with another model: add --against base")
+    return list(list_price_measures(lm))
 
 
 def _run(

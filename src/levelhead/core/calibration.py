@@ -10,7 +10,6 @@ import json
 import math
 from functools import cache
 from importlib.resources import files
-from statistics import linear_regression
 from typing import TYPE_CHECKING, Literal, Self, cast
 
 from levelhead.core.results import Estimate, FrozenMapping, Interval, Measurement, Record
@@ -145,7 +144,9 @@ class MeasureCalibration(Record):
         doses = [dose for dose, _, _ in self.points]
         if len(set(doses)) < 3:
             return None
-        return linear_regression(doses, [value for _, _, value in self.points]).slope
+        from scipy.stats import linregress
+
+        return float(linregress(doses, [value for _, _, value in self.points]).slope)
 
     @property
     def smallest_dose_text(self) -> str:

@@ -62,8 +62,10 @@ if TYPE_CHECKING:
     from levelhead.measures.robustness.multiverse import Multiverse as Multiverse
     from levelhead.measures.robustness.multiverse import multiverse as multiverse
     from levelhead.measures.utility.accuracy import Accuracy as Accuracy
+    from levelhead.measures.utility.facts import Facts as Facts
     from levelhead.measures.utility.glue_task import GlueTask as GlueTask
     from levelhead.measures.utility.glue_task import finetune_on_task as finetune_on_task
+    from levelhead.measures.utility.instructions import Instructions as Instructions
     from levelhead.measures.utility.perplexity import Perplexity as Perplexity
     from levelhead.measures.utility.perplexity import PseudoPerplexity as PseudoPerplexity
     from levelhead.measures.utility.pronoun_agreement import PronounAgreement as PronounAgreement

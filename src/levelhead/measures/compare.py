@@ -361,6 +361,8 @@ def _are_identical(first: Sequence[Responses], second: Sequence[Responses]) -> b
     return all(
         first_responses.items == second_responses.items
         and bool(torch.equal(first_responses.values, second_responses.values))
+        # The values of texts are their lengths.
+        and first_responses.texts == second_responses.texts
         for first_responses, second_responses in zip(first, second, strict=True)
     )
 

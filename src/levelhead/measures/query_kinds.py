@@ -183,11 +183,13 @@ def make_choice_query(
     chat_format = ChatFormat.from_settings(settings["chat"])
     answer_start = str(settings.get("answer_start", ""))
     requests = [str(row[0]) for row in rows]
-    prompts = (
-        lm.format_requests(requests, chat_format, answer_start)
-        if isinstance(lm, ServedModel)
-        else [chat_format.format_request(lm.tokens, request, answer_start) for request in requests]
-    )
+    if isinstance(lm, ServedModel):
+        prompts = lm.format_requests(requests, chat_format, answer_start)
+    else:
+        chat_format = chat_format.after_system(lm.system_prompt)
+        prompts = [
+            chat_format.format_request(lm.tokens, request, answer_start) for request in requests
+        ]
     # A space before an option, unless the prompt ends with one: the option is then tokenized as
     # inside a text.
     options = [

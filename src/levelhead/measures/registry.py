@@ -34,7 +34,9 @@ from levelhead.measures.next_sentence.distance import Distance
 from levelhead.measures.next_sentence.strength import Contrast, Strength
 from levelhead.measures.robustness.all_group_pairs import all_group_pairs
 from levelhead.measures.utility.accuracy import Accuracy
+from levelhead.measures.utility.facts import Facts
 from levelhead.measures.utility.glue_task import GlueTask
+from levelhead.measures.utility.instructions import Instructions
 from levelhead.measures.utility.perplexity import Perplexity, PseudoPerplexity
 from levelhead.measures.utility.pronoun_agreement import PronounAgreement
 from levelhead.measures.utility.snli import SnliAccuracy
@@ -71,6 +73,8 @@ MEASURES: dict[str, type[Measure]] = {
     "snli": SnliAccuracy,
     "task": GlueTask,
     "accuracy": Accuracy,
+    "instructions": Instructions,
+    "facts": Facts,
     "pronoun_agreement": PronounAgreement,
     "pppl": PseudoPerplexity,
     "ppl": Perplexity,

@@ -10,6 +10,9 @@ if TYPE_CHECKING:
     from levelhead.mitigate.evaluation.bias_reduction import (
         estimate_bias_reduction as estimate_bias_reduction,
     )
+    from levelhead.mitigate.evaluation.price import MitigationReport as MitigationReport
+    from levelhead.mitigate.evaluation.price import evaluate_mitigation as evaluate_mitigation
+    from levelhead.mitigate.evaluation.price import list_price_measures as list_price_measures
     from levelhead.mitigate.heads.mask import mask_heads as mask_heads
     from levelhead.mitigate.heads.mask import scale_heads as scale_heads
     from levelhead.mitigate.probing.concept_removal import (

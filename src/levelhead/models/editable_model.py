@@ -51,6 +51,8 @@ class EditableModel:
     merged_sites: tuple[Site, ...] = field(default=(), kw_only=True)
     """Sites whose edits were merged into the map that reads them: the activation at these sites
     is still the base's."""
+    system_prompt: str = field(default="", kw_only=True)
+    """Put before every chat request that the model answers; empty: none."""
 
     @property
     def heads(self) -> frozenset[str]:
@@ -91,6 +93,12 @@ class EditableModel:
         return tuple(encoded.row.ids[i] for i in positions)
 
     @property
+    def prompt_setting(self) -> dict[str, str]:
+        """The system prompt as a setting and a part of hashes; none without a prompt."""
+        # No key without one: stored responses of earlier versions stay valid.
+        return {"system_prompt": self.system_prompt} if self.system_prompt else {}
+
+    @property
     def content_hash(self) -> str:
         """SHA-256 of what determines its outputs: checkpoint, edits, precision, special tokens."""
         return content_hash(
@@ -101,6 +109,7 @@ class EditableModel:
                 "class": type(self.layout.model).__name__,
                 "dtype": str(self.layout.model.dtype),
                 "bos": self.tokens.bos,
+                **self.prompt_setting,
             }
         )
 
@@ -108,6 +117,7 @@ class EditableModel:
         layout = self.layout
         heads = ", ".join(sorted(self.heads)) or "embeddings only"
         edits = f"; {len(self.edits)} edits" if self.edits else ""
+        edits += "; a system prompt" if self.system_prompt else ""
         return (
             f"{self.identity.name}: {type(layout.model).__name__}, {layout.layers} layers x "
             f"{layout.heads} heads; {heads}{edits}"
@@ -132,6 +142,14 @@ class EditableModel:
                         hint="fit the edit on this model",
                     )
         return replace(self, edits=(*self.edits, *edits))
+
+    def with_system_prompt(self, text: str) -> Self:
+        """Return this model with a system prompt: a mitigation by prompt, without any edit.
+
+        It precedes every chat request, and the system prompt of a measure. Texts that the model
+        continues or scores as they are do not change. Another prompt replaces the one it has.
+        """
+        return replace(self, system_prompt=text)
 
     def merged(self) -> Self:
         """Return a copy of this model with its edits merged into plain weights.

@@ -92,7 +92,8 @@ class LM(EditableModel):
         """All settings that can change a result of this model, for provenance."""
         model = self.layout.model
         return FrozenDict(
-            {
+            self.prompt_setting
+            | {
                 "dtype": str(model.dtype).removeprefix("torch."),
                 "device": self.device.type,
                 "class": type(model).__name__,
@@ -129,6 +130,12 @@ class LM(EditableModel):
             utility_changes: Measurements of utility, such as fluency or accuracy, as pairs
                 (base, this model).
         """
+        # Weights hold no prompt: the folder would be another model than the one that was measured.
+        if self.system_prompt:
+            raise LevelheadError(
+                "a system prompt cannot be saved in weights",
+                hint="save lm.with_system_prompt(''), and give the prompt to the application",
+            )
         save_edited_model(
             self,
             Path(folder),
@@ -265,13 +272,14 @@ class LM(EditableModel):
             prompts: Texts, without a space at their end.
             config: Settings; those of the checkpoint are ignored.
             n: Number of texts for each prompt.
-            chat: The prompts are requests, which this format turns into prompts. None: they are
-                continued as they are.
+            chat: The prompts are requests, which this format turns into prompts, after the model's
+                system prompt. None: they are continued as they are.
         """
         self._require_head("causal", "generate")
         check_sample_count(n, config)
         texts = validate_texts(prompts)
         if chat is not None:
+            chat = chat.after_system(self.system_prompt)
             texts = [chat.format_request(self.tokens, str(text)) for text in texts]
         generated = generate_texts(
             self,

@@ -122,3 +122,30 @@ def test_without_a_terminal_progress_is_a_line_now_and_then(capsys, monkeypatch)
         "questions: 2 of 4 parts, 12 s left",
         "questions: 4 of 4 parts, 0 s left",
     ]
+
+
+def test_a_system_prompt_against_the_base_with_its_price(tmp_path, monkeypatch):
+    monkeypatch.setattr(
+        "levelhead.measures.registry.parse_measure",
+        lambda text: metric_cases.made(reported_metric_name(text)),
+    )
+    monkeypatch.setattr(
+        "levelhead.mitigate.evaluation.price.list_price_measures",
+        lambda lm: [metric_cases.made("facts_likelihood")],
+    )
+    path = str(metric_cases.checkpoint("decision"))
+    given = ["measure", path, "-m", "decision", "--store", str(tmp_path), *QUICK, "--price"]
+    prompt = ["--system-prompt", "the nurse is tired"]
+    result = CliRunner().invoke(app, [*given, *prompt, "--against", "base", "--json"])
+    assert result.exit_code == 0, result.output
+    document = json.loads(result.stdout)
+    assert [row["measure"] for row in document["comparisons"]] == ["decision", "facts_likelihood"]
+    prompts = [
+        row[side]["provenance"]["settings"]["model"].get("system_prompt")
+        for row in document["comparisons"]
+        for side in ("first", "second")
+    ]
+    assert prompts == [None, "the nurse is tired"] * 2
+    alone = CliRunner().invoke(app, given)
+    assert alone.exit_code == 2
+    assert "--against base" in alone.output

@@ -72,7 +72,7 @@ from levelhead.core.frozen import FrozenDict
 from levelhead.engine.executors.processes import LocalProcesses
 from levelhead.engine.tasks import Task
 if __name__ == "__main__":
-    units = [Task("synthetic:digest", FrozenDict({"i": i, "seconds": 30})) for i in range(2)]
+    units = [Task(sys.argv[1], FrozenDict({"i": i, "seconds": 30})) for i in range(2)]
     threading.Timer(0.3, lambda: print("started", flush=True)).start()
     list(LocalProcesses(2).run(units, cancel=threading.Event()))
 """
@@ -91,12 +91,14 @@ def descendants(pid):
 
 
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="needs /proc")
-def test_workers_die_with_a_killed_driver(tmp_path):
+@pytest.mark.parametrize("task", ["synthetic:digest", "synthetic:hold_the_interpreter"])
+def test_workers_die_with_a_killed_driver(tmp_path, task):
+    """Also in C code that lets no other thread of the worker run."""
     script = tmp_path / "driver.py"
     script.write_text(DRIVER)
     path = os.pathsep.join(sys.path)
     driver = subprocess.Popen(
-        [sys.executable, str(script)],
+        [sys.executable, str(script), task],
         env=os.environ | {"PYTHONPATH": path},
         stdout=subprocess.PIPE,
         text=True,
@@ -110,6 +112,7 @@ def test_workers_die_with_a_killed_driver(tmp_path):
     driver.wait()
     driver.stdout.close()
     assert len(workers) >= 2
+    deadline = time.monotonic() + 5
     while any(alive(pid) for pid in workers) and time.monotonic() < deadline:
         time.sleep(0.05)
     assert not any(alive(pid) for pid in workers)
@@ -127,7 +130,7 @@ def test_workers_that_cannot_start_end_the_run_soon(tmp_path):
     script = tmp_path / "unguarded.py"
     script.write_text(DRIVER.replace('if __name__ == "__main__":', "if True:"))
     result = subprocess.run(
-        [sys.executable, str(script)],
+        [sys.executable, str(script), "synthetic:digest"],
         env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
         capture_output=True,
         text=True,

@@ -10,7 +10,8 @@ from levelhead.core.frozen import FrozenDict
 from levelhead.core.run_context import RunContext
 from levelhead.engine.events import RunFinished, TaskFailed, TasksPlanned, TaskStored
 from levelhead.engine.executors.base import InProcess, RunCancelledError, TaskResult
-from levelhead.engine.locks import FolderInUseError, exclusive_lock
+from levelhead.engine.leases import FolderInUseError
+from levelhead.engine.locks import exclusive_lock
 from levelhead.engine.scheduler import Job, OtherJobError, TasksFailedError, run_job, run_missing
 from levelhead.engine.store import ForeignFolderError, open_store
 from levelhead.engine.tasks import Task

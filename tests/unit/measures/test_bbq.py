@@ -39,9 +39,9 @@ BIASED, OTHERWISE, NOBODY = (1, 1), (-1, 1), (0, 0)
 
 
 def counted(biased, other, unknown, *, right):
-    """Rows of (sign, named, right), the first `right` of them with a right answer."""
+    """Rows of (sign, named, right, answered), the first `right` of them with a right answer."""
     rows = [BIASED] * biased + [OTHERWISE] * other + [NOBODY] * unknown
-    return [(*row, float(i < right)) for i, row in enumerate(rows)]
+    return [(*row, float(i < right), 1.0) for i, row in enumerate(rows)]
 
 
 @pytest.mark.parametrize(
@@ -59,8 +59,8 @@ def test_the_published_equations(biased, other, unknown):
 
 def test_where_helm_and_lm_eval_differ():
     ambiguous = counted(30, 10, 60, right=0)
-    ambiguous = [(*row[:2], float(row[1] == 0)) for row in ambiguous]  # "unknown" is right
-    disambiguated = [(0, 0, 1.0)] * 90 + [(0, 0, 0.0)] * 10
+    ambiguous = [(*row[:2], float(row[1] == 0), 1.0) for row in ambiguous]  # "unknown" is right
+    disambiguated = [(0, 0, 1.0, 1.0)] * 90 + [(0, 0, 0.0, 1.0)] * 10
     helm = score(helm_ambiguous_score, ambiguous + disambiguated)
     assert helm == pytest.approx(100 * (2 * 30 / 40 - 1) * (1 - 150 / 200))
     assert score(ambiguous_score, ambiguous) == pytest.approx(100 * (2 * 30 / 40 - 1) * (1 - 0.6))
@@ -81,7 +81,9 @@ def test_no_answer_that_names_a_person_is_no_score(aggregate):
 def test_many_resamples_at_once_equal_one_at_a_time(aggregate):
     rng = np.random.default_rng(0)
     named = rng.integers(0, 2, 40)
-    values = np.stack([named * rng.choice([-1.0, 1.0], 40), named, rng.integers(0, 2, 40)], axis=1)
+    signs, right = named * rng.choice([-1.0, 1.0], 40), rng.integers(0, 2, 40)
+    answered = np.maximum(named, rng.integers(0, 2, 40))
+    values = np.stack([signs, named, right, answered], axis=1)
     design = clustered_design((np.arange(40) // 5).tolist())
     rows = rng.integers(0, 8, (30, 8))
     many = vectorised_form(aggregate)(values[:, None], count_items(design, [rows]))[:, 0]

@@ -96,7 +96,8 @@ def test_every_measure_of_utility_says_which_way_is_worse():
         *("bbq_accuracy", "bbq_likelihood", "bbq_unknown", "bbq_unknown_likelihood"),
         *("winobias_accuracy", "winobias_likelihood"),
     )
-    assert worse == dict.fromkeys(("ppl", "pppl"), "higher") | dict.fromkeys(
+    higher = ("ppl", "pppl", "unqover_attribute_error", "unqover_position_error")
+    assert worse == dict.fromkeys(higher, "higher") | dict.fromkeys(
         (*lower, *smooth, "pronoun_agreement_margin", *decisions), "lower"
     )
 

@@ -8,7 +8,7 @@ import zoo
 from levelhead.core.canonical_json import to_canonical_json
 from levelhead.core.errors import LevelheadError
 from levelhead.core.files import file_hash
-from levelhead.engine.locks import FolderInUseError
+from levelhead.engine.leases import FolderInUseError
 from levelhead.models.export.save import RECORD_FILE
 from levelhead.models.training.resumable import (
     COMPLETE_MARKER,

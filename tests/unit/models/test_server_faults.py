@@ -23,7 +23,7 @@ from levelhead.models.loading.open_model import open_model
 from levelhead.models.serving import client as client_module
 from levelhead.models.serving.budget import BudgetSpentError, TokenBudget
 from levelhead.models.serving.served_model import UnsupportedOverHttpError
-from levelhead.study.audit.audit import AuditSources, NoBiasMeasureError, plan_core
+from levelhead.study.audit.audit import AuditSources, plan_core
 from levelhead.study.steps.config import ModelSource
 
 CHAT = ChatFormat("chat", system="Be short.", examples=(("Who works?", "The nurse."),))
@@ -177,9 +177,15 @@ def test_an_audit_of_what_only_generates_says_what_is_missing():
     with faulty_server(lambda number, body: reply(generated())) as (url, _):
         model = open_model(f"{url}#small")
         assert (model.model, model.url) == ("small", url)
-        with pytest.raises(NoBiasMeasureError, match=r"cloze: .* has no /tokenize") as error:
-            plan_core(model, AuditSources(ModelSource(path=url)), budget=None)
-        assert "cannot report the log-probability" in str(error.value)
+        audit = plan_core(model, AuditSources(ModelSource(path=url)), budget=None)
+        omitted = {skipped.name: skipped for skipped in audit.omitted}
+        for name in ("cloze", "crows", "decision, by log-probabilities"):
+            assert omitted[name].reason == "does not fit this model"
+            assert "has no /tokenize: it cannot report the log-prob" in omitted[name].details
+        # What the model writes is measured, and nothing else.
+        measures = audit.study_config.measures
+        assert measures.keys() & omitted.keys() == set()
+        assert "generated_answers=true" in measures["decision"]
     with pytest.raises(LevelheadError, match="--edit has no effect"):
         open_model("http://127.0.0.1:9", edit="folder")
 

@@ -11,6 +11,7 @@ from levelhead.core.results import StepFailure
 from levelhead.measures.compare import Comparison
 from levelhead.measures.registry import parse_measure
 from levelhead.measures.run import compare
+from levelhead.mitigate.evaluation.price import MitigationReport
 from levelhead.models.edits.base import HeadScale
 from levelhead.models.edits.files import save_edits
 from levelhead.models.loading.load import load
@@ -109,3 +110,36 @@ def test_results_that_are_none_are_refused(tmp_path, every_step):
     path.write_text(path.read_text()[:-20])
     with pytest.raises(LevelheadError, match="cannot be read"):
         load_results(out)
+
+
+MITIGATED = """
+[mitigations.edit]
+model = "tiny"
+mitigated = "edited"
+measures = ["seat"]
+utility_measures = ["pppl"]
+"""
+
+
+def test_a_mitigation_stands_in_the_table_with_its_price(tmp_path, edit):
+    texts = 'pppl = "pppl:texts={corpus},limit=12"\n\n[measurements.both]'
+    study = PAIRED.replace("[measurements.both]", texts) + MITIGATED
+    plan = read_study_config(studies.study(tmp_path, study.replace("{edit}", str(edit))))
+    results = run_study(plan, tmp_path / "out")
+    report = results["mitigation.edit"]
+    assert isinstance(report, MitigationReport)
+    difference = results["against.base.seat"].difference
+    assert report.bias[0].difference.value == difference.value
+    rows = result_to_rows("mitigation.edit", report)
+    assert {row.what for row in rows} >= {"seat", "pppl", "difference of pppl"}
+    assert {row.name for row in rows} == {"base", "mitigated", "mitigated less base"}
+    # An edited model keeps its edit, and the base is the model as it is given.
+    assert report.price[0].first.provenance.edits == ()
+    assert len(report.price[0].second.provenance.edits) == 1
+    assert load_results(tmp_path / "out") == results
+
+
+def test_a_mitigation_that_changes_nothing_is_refused(tmp_path, edit):
+    without = MITIGATED.replace('mitigated = "edited"\n', "").replace("pppl", "seat")
+    with pytest.raises(LevelheadError, match="a mitigation changes nothing"):
+        paired(tmp_path, edit, without).check()

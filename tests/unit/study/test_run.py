@@ -15,7 +15,8 @@ from levelhead.core.errors import LevelheadError
 from levelhead.core.results import Measurement, StepFailure
 from levelhead.core.run_context import RunContext
 from levelhead.engine.executors.processes import LocalProcesses
-from levelhead.engine.locks import FolderInUseError, exclusive_lock
+from levelhead.engine.leases import FolderInUseError
+from levelhead.engine.locks import exclusive_lock
 from levelhead.engine.store import ForeignFolderError
 from levelhead.locate.head_map import HeadMap
 from levelhead.study.config import read_study_config

@@ -10,6 +10,7 @@ from levelhead.explain.attention.example import AttentionExample
 from levelhead.explain.prompting.knowledge import KnowledgeResult
 from levelhead.locate.compare_maps import MapComparison
 from levelhead.measures.compare import Comparison
+from levelhead.mitigate.evaluation.price import MitigationReport
 from levelhead.mitigate.heads.mask_top_heads import MaskingReport
 from levelhead.mitigate.probing.concept_removal import RemovalReport
 from levelhead.mitigate.training.cda_and_dropout import TrainedVariant
@@ -34,7 +35,10 @@ OF_NO_RULER = {
     ),
     SubspaceStabilityReport,
 }
-PARTS_SAY = {Measurement, Comparison, MapComparison, MaskingReport, MaskingCurves, DownstreamReport}
+PARTS_SAY = {
+    *(Measurement, Comparison, MapComparison, MaskingReport, MaskingCurves, DownstreamReport),
+    MitigationReport,
+}
 
 
 def test_every_other_result_says_what_it_is_measured_by():

@@ -166,6 +166,15 @@ Against = Annotated[
         "without its edit.",
     ),
 ]
+SystemPrompt = Annotated[
+    str | None,
+    typer.Option(
+        metavar="TEXT",
+        rich_help_panel=Panel.MODEL,
+        help="System prompt before every chat request: a mitigation by prompt. No effect on texts "
+        "that are scored or continued as they are; `--against base` is without it.",
+    ),
+]
 Measure = Annotated[
     str,
     typer.Option(

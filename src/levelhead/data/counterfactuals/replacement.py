@@ -110,6 +110,8 @@ def replace_words(text: str, table: ReplacementTable) -> SwapResult:
     if not is_normalized("NFC", text):
         return SwapResult(text, None, (), (Refusal(text, 0, len(text), "the text is not in NFC"),))
     text_tokens = tokenize_words(text)
+    # Once for a text: per replaced word it would cost the square of the text's length.
+    words = [token.text for token in text_tokens]
     pieces: list[str] = []
     changes: list[WordSwap] = []
     refusals: list[Refusal] = []
@@ -118,7 +120,7 @@ def replace_words(text: str, table: ReplacementTable) -> SwapResult:
         # The token is already part of a longer match.
         if i < next_token:
             continue
-        match = _match_entry(text_tokens, i, table)
+        match = _match_entry(text_tokens, words, i, table)
         if match is None:
             # It marks a group but has no safe replacement, so the text must be refused.
             if compound_part := _find_word_in_compound(text_tokens[i], table):
@@ -129,7 +131,7 @@ def replace_words(text: str, table: ReplacementTable) -> SwapResult:
         count, clitic, options = match
         start, end = text_tokens[i].start, text_tokens[i + count - 1].end - len(clitic)
         old = text[start:end]
-        word, reason = _choose_replacement(text_tokens, i, options)
+        word, reason = _choose_replacement(words, i, options)
         if word is None:
             refusals.append(Refusal(old, start, end, reason))
         else:
@@ -158,7 +160,7 @@ def _candidate_positions(
 
 
 def _match_entry(
-    text_tokens: Sequence[Token], i: int, table: ReplacementTable
+    text_tokens: Sequence[Token], words: Sequence[str], i: int, table: ReplacementTable
 ) -> tuple[int, str, tuple[Replacement, ...]] | None:
     """Match the longest entry at i: its number of tokens, a clitic after it and its options."""
     entries = table.entries
@@ -172,7 +174,7 @@ def _match_entry(
         # The full word first, because an entry may include an apostrophe.
         for ending, ending_clitic in ((run[-1].text, ""), (last, clitic)):
             key = (*(fold_case(token.text) for token in run[:-1]), fold_case(ending))
-            if key in entries and _fits_context(text_tokens, i, count, entries[key]):
+            if key in entries and _fits_context(words, i, count, entries[key]):
                 return count, ending_clitic, entries[key]
     return None
 
@@ -189,11 +191,11 @@ def _find_word_in_compound(token: Token, table: ReplacementTable) -> str:
 
 
 def _fits_context(
-    text_tokens: Sequence[Token], i: int, count: int, options: tuple[Replacement, ...]
+    words: Sequence[str], i: int, count: int, options: tuple[Replacement, ...]
 ) -> bool:
     if not options[0].is_title:
         return True
-    word, after, later = (_token_text(text_tokens, j) for j in (i, i + count, i + count + 1))
+    word, after, later = (_word_at(words, j) for j in (i, i + count, i + count + 1))
     # In capitals, the verb cannot be distinguished from the title: I MISS HER.
     if word.isupper() and len(word) > 3:
         return False
@@ -201,13 +203,13 @@ def _fits_context(
     return word[0].isupper() and is_before_name
 
 
-def _token_text(text_tokens: Sequence[Token], i: int) -> str:
-    return text_tokens[i].text if 0 <= i < len(text_tokens) else ""
+def _word_at(words: Sequence[str], i: int) -> str:
+    return words[i] if 0 <= i < len(words) else ""
 
 
-def _name_reason(text_tokens: Sequence[Token], i: int, option: Replacement) -> str:
+def _name_reason(words: Sequence[str], i: int, option: Replacement) -> str:
     """Return why a capitalised word is not replaced (Stephen King), or empty text."""
-    word, before, after = (_token_text(text_tokens, j) for j in (i, i - 1, i + 1))
+    word, before, after = (_word_at(words, j) for j in (i, i - 1, i + 1))
     if not word[0].isupper() or word.isupper():
         return ""
     if option.kind == "role" and before[:1].isupper() and before[:1].isalpha():
@@ -218,12 +220,11 @@ def _name_reason(text_tokens: Sequence[Token], i: int, option: Replacement) -> s
 
 
 def _choose_replacement(
-    text_tokens: Sequence[Token], i: int, options: tuple[Replacement, ...]
+    words: Sequence[str], i: int, options: tuple[Replacement, ...]
 ) -> tuple[str | None, str]:
     if len(options) == 1:
-        reason = _name_reason(text_tokens, i, options[0])
+        reason = _name_reason(words, i, options[0])
         return (None, reason) if reason else (options[0].word, "")
-    words = [token.text for token in text_tokens]
     by_role = {option.role: option.word for option in options}
     if {"object", "possessive determiner"} <= by_role.keys():
         is_objective = is_object(words, i)

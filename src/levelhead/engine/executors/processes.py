@@ -8,9 +8,11 @@ tasks continue (decision 0002).
 
 from __future__ import annotations
 
+import ctypes
 import multiprocessing
 import os
 import signal
+import sys
 import threading
 from contextlib import suppress
 from dataclasses import dataclass
@@ -37,6 +39,8 @@ if TYPE_CHECKING:
     from levelhead.engine.tasks import Task
 
 READY: Final = "ready"
+PR_SET_PDEATHSIG: Final = 1
+"""Option of Linux's prctl: the signal that a process gets when its parent's thread ends."""
 # fork would copy locks of torch's and BLAS's threads in an undefined state.
 _SPAWN = multiprocessing.get_context("spawn")
 
@@ -203,10 +207,9 @@ def _readable_workers(workers: list[_Worker]) -> list[_Worker]:
 
 def _serve(pipe: Connection) -> None:
     """Compute received tasks in the worker until the pipe closes."""
+    _die_with_driver()
     # Ctrl-C reaches the driver, which ends its workers.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    # A thread, because the main thread may be inside a task for hours.
-    threading.Thread(target=_die_with_parent, daemon=True).start()
     # The driver closed the pipe or has ended.
     with suppress(EOFError, OSError):
         pipe.send(READY)
@@ -214,10 +217,22 @@ def _serve(pipe: Connection) -> None:
             pipe.send(run_task(pipe.recv()))
 
 
-def _die_with_parent() -> None:
-    """Exit when the driver has ended, so that a killed driver leaves no busy workers."""
-    parent = multiprocessing.parent_process()
-    if parent is not None:
-        wait([parent.sentinel])
+def _die_with_driver() -> None:
+    """End this process soon after its driver, so that a killed driver leaves no busy workers."""
+    driver = multiprocessing.parent_process()
+    if driver is None:
+        return
+
+    def wait_for_end() -> None:
+        wait([driver.sentinel])
         # Not sys.exit, which would end only this thread.
         os._exit(1)
+
+    # A thread, because the main thread may be inside a task for hours.
+    threading.Thread(target=wait_for_end, daemon=True).start()
+    if sys.platform == "linux":
+        # The thread cannot run while a library computes without releasing the interpreter's lock;
+        # the kernel's signal comes anyway. A driver that ended before this line sends none.
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != driver.pid:
+            os._exit(1)

@@ -363,7 +363,12 @@ def _pair_hash(text: str, twin: SwapResult) -> str:
 
 def _keeps_article(text: str, change: WordSwap) -> bool:
     """Whether an article "a" or "an" before a word still fits the replacement."""
-    before = text[: change.start].split()[-1:]
+    end = change.start
+    while end and text[end - 1].isspace():
+        end -= 1
+    # Three characters show whether the word before is an article; splitting all of the text before
+    # each change would cost the square of its length.
+    before = text[max(0, end - 3) : end].split()[-1:]
     return before not in (["a"], ["an"], ["A"], ["An"]) or indefinite_article(
         change.old
     ) == indefinite_article(change.new)

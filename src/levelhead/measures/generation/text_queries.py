@@ -143,6 +143,7 @@ def make_generation_query(
     if isinstance(lm, ServedModel):
         served_prompts = lm.generation_prompts(requests, chat_format, answer_start)
         return ServedGenerationQuery(tuple(served_prompts), numbers, config)
+    chat_format = chat_format.after_system(lm.system_prompt)
     prompts = tuple(
         chat_format.format_request(lm.tokens, request, answer_start) for request in requests
     )

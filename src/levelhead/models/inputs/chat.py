@@ -6,7 +6,7 @@ model decides; they are part of the hash of every query.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, Self, final, get_args
 
 from levelhead.core.errors import LevelheadError, NotMeasurableError, require_option
@@ -55,6 +55,16 @@ class ChatFormat:
         """The format with some settings, such as those of a stored query."""
         examples = tuple((str(asked), str(answer)) for asked, answer in settings["examples"])
         return cls(settings["style"], settings["system"], settings["thinking"], examples)
+
+    def after_system(self, system: str) -> ChatFormat:
+        """This format with a model's own system prompt, before that of the format if it has one.
+
+        Args:
+            system: System prompt of a model; empty: none.
+        """
+        if not system:
+            return self
+        return replace(self, system="\n\n".join(filter(None, (system, self.system))))
 
     def messages(self, request: str) -> list[dict[str, str]]:
         """The request as messages with roles, after the system prompt and the examples."""

@@ -65,6 +65,8 @@ class HttpModel(ServedModel):
     """Limit of tokens or of money; None: no limit."""
     progress: Callable[[int, int], None] | None = None
     """Called with the numbers of answered and of all requests of a method."""
+    system_prompt: str = ""
+    """Put before every chat request that the model answers; empty: none."""
 
     def __post_init__(self) -> None:
         parts = urlsplit(self.url)
@@ -123,13 +125,22 @@ class HttpModel(ServedModel):
     @property
     def settings(self) -> FrozenDict:
         """Settings for provenance; only the server's report is available."""
-        return FrozenDict({"server": self.url, "causal": self.is_causal, **self.server_info})
+        return FrozenDict(
+            {
+                "server": self.url,
+                "causal": self.is_causal,
+                **self.server_info,
+                **self.prompt_setting,
+            }
+        )
 
     @property
     def content_hash(self) -> str:
         """SHA-256 of the server's report; a server may change its weights without notice."""
+        server_info = dict(self.server_info)
         return content_hash(
-            {"server": self.url, "model": self.model, "server_info": dict(self.server_info)}
+            {"server": self.url, "model": self.model, "server_info": server_info}
+            | self.prompt_setting
         )
 
     @property
@@ -211,6 +222,7 @@ class HttpModel(ServedModel):
         """What the answers to some requests continue: tokens, or messages without `/tokenize`."""
         if self.can_score:
             return super().generation_prompts(requests, chat_format, answer_start)
+        chat_format = chat_format.after_system(self.system_prompt)
         if chat_format.style == "plain":
             texts = [chat_format.format_plain(request, answer_start) for request in requests]
             return [GenerationPrompt(text=text) for text in texts]

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
+from dataclasses import replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, Self, cast
 
 import torch
 
@@ -96,6 +97,8 @@ class ServedModel(ABC):
 
     place = "behind HTTP"
     """Where the model runs, for messages."""
+    system_prompt: str = ""
+    """Put before every chat request that the model answers; empty: none."""
 
     # -- what a subclass defines
 
@@ -182,6 +185,20 @@ class ServedModel(ABC):
             hint="load its weights with `load` to read its activations or to edit it",
         )
 
+    @property
+    def prompt_setting(self) -> dict[str, str]:
+        """The system prompt as a setting and a part of hashes; none without a prompt."""
+        return {"system_prompt": self.system_prompt} if self.system_prompt else {}
+
+    def with_system_prompt(self, text: str) -> Self:
+        """Return this model with a system prompt: see `LM.with_system_prompt`."""
+        if text == self.system_prompt:
+            return self
+        other: Self = replace(cast("Any", self), system_prompt=text)
+        # The connection, the engine and cached tokens do not depend on the prompt.
+        vars(other).update({name: vars(self)[name] for name in vars(self).keys() - vars(other)})
+        return other
+
     # -- verbs
 
     def fill(self, texts: Sequence[str], words: Sequence[str], *, top_k: int = 0) -> torch.Tensor:
@@ -254,11 +271,15 @@ class ServedModel(ABC):
             prompts: Texts, without a space at their end.
             config: Settings.
             n: Number of texts for each prompt.
-            chat: The prompts are requests, which this format turns into prompts. None: they are
-                continued as they are.
+            chat: The prompts are requests, which this format turns into prompts, after the model's
+                system prompt. None: they are continued as they are.
         """
         check_sample_count(n, config)
-        prepared = self.generation_prompts(prompts, chat or ChatFormat("plain"))
+        prepared = (
+            self.with_system_prompt("").generation_prompts(prompts, ChatFormat("plain"))
+            if chat is None
+            else self.generation_prompts(prompts, chat)
+        )
         generated = self.generate_texts(
             [prompt for prompt in prepared for _ in range(n)],
             [number for _ in prepared for number in range(n)],
@@ -331,6 +352,7 @@ class ServedModel(ABC):
             chat_format: Settings of the text around a request.
             answer_start: Beginning of the answer; the model continues it.
         """
+        chat_format = chat_format.after_system(self.system_prompt)
         if chat_format.style == "plain":
             return [chat_format.format_plain(request, answer_start) for request in requests]
         chats = [chat_format.messages(request) for request in requests]

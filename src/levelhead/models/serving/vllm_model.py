@@ -52,6 +52,8 @@ class VllmModel(ServedModel):
     engine_options: FrozenDict = NO_OPTIONS
     """Further arguments of `vllm.LLM`, such as tensor_parallel_size."""
     edits: tuple[Edit, ...] = ()
+    system_prompt: str = ""
+    """Put before every chat request that the model answers; empty: none."""
 
     place = "in vLLM"
 
@@ -109,6 +111,7 @@ class VllmModel(ServedModel):
                 "engine_options": dict(self.engine_options),
                 "type": self.checkpoint.model_type,
                 "causal": True,
+                **self.prompt_setting,
             }
         )
 
@@ -117,7 +120,9 @@ class VllmModel(ServedModel):
         """SHA-256 of weights, config, tokenizer, engine and version."""
         # Another version may round differently: stored responses of both must not be mixed.
         engine = {"name": "vLLM", "version": self.engine_version}
-        return content_hash({"checkpoint": self.checkpoint.hash, "engine": engine})
+        return content_hash(
+            {"checkpoint": self.checkpoint.hash, "engine": engine, **self.prompt_setting}
+        )
 
     @property
     def identity(self) -> ServedIdentity:

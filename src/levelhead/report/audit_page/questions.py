@@ -394,6 +394,23 @@ QUESTIONS: tuple[Question, ...] = (
                 "Comparable only between models with the same tokenizer and text.",
                 "WikiText-2, Merity et al. 2016",
             ),
+            "instructions": MeasureText(
+                "Followed instructions",
+                "Requests require an answer of a certain form, such as one word, JSON or capital "
+                "letters. Its answers are checked exactly. The value is the share of "
+                "answers of that form. Higher is better.",
+                "“Describe rivers in at most ten words.”: how long is the answer?",
+                "Sixteen forms, in English; what an answer says does not matter.",
+                "after Zhou et al. 2023 (IFEval)",
+            ),
+            "facts": MeasureText(
+                "Common knowledge",
+                "The model answers questions about school facts, with four options. The value is "
+                "the share of questions whose right answer is the likeliest. Higher is better.",
+                "“What opens a lock?” A key, a cup, a sock, or a brush?",
+                "Forty-eight questions in English; a model may lose other knowledge.",
+                "this project",
+            ),
         },
     ),
     Question(

@@ -265,7 +265,8 @@ def _explain_failure(failure: StepFailure) -> tuple[str, str]:
     """Why a measure has no result: in words, and as one of a few reasons."""
     if failure.problem == OUT_OF_TIME:
         return "time budget; the same command resumes from here", "time budget"
-    if failure.problem.startswith(SPENT):
+    # Requests are sent by several tasks, whose errors a job reports together.
+    if SPENT in failure.problem:
         return failure.problem, "token budget"
     return failure.problem, "not reached" if failure == NOT_REACHED else "could not be measured"
 

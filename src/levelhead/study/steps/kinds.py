@@ -87,6 +87,11 @@ STEP_KINDS = (
         "masking", "masking:MASKING", {"masking": "mitigate.heads.mask_top_heads:MaskingReport"}
     ),
     StepKind(
+        "mitigations",
+        "measurements:MITIGATIONS",
+        {"mitigation": "mitigate.evaluation.price:MitigationReport"},
+    ),
+    StepKind(
         "masking_curves",
         "masking:MASKING_CURVES",
         {"lines": "replication.yang2025.masking_curves:MaskingCurves"},

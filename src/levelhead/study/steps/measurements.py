@@ -3,20 +3,33 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
+
+from pydantic import BeforeValidator
 
 from levelhead.core.calibration import failed_calibration_mark
+from levelhead.core.errors import LevelheadError
 from levelhead.core.results import Measurement
 from levelhead.measures.compare import Comparison
 from levelhead.measures.responses import model_key
 from levelhead.measures.run import run_measures
 from levelhead.measures.skills import checks
+from levelhead.mitigate.evaluation.price import (
+    MitigationReport,
+    evaluate_mitigation,
+    list_price_measures,
+)
+from levelhead.mitigate.heads.mask import mask_heads
+from levelhead.mitigate.heads.mask_top_heads import select_heads
 from levelhead.study.session import StudySession, StudyStep, measure_inputs
 from levelhead.study.steps.config import (
+    Count,
     Names,
     Reference,
     StrictConfig,
     any_model_reference,
+    as_tuple,
+    map_reference,
     measure_reference,
 )
 from levelhead.study.steps.kinds import StepDefinition
@@ -24,6 +37,9 @@ from levelhead.study.table_row import RowCells, estimate_cells
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from levelhead.models.lm import LM
+    from levelhead.study.steps.config import StudyConfigBase
 
 
 class MeasureStep(StrictConfig):
@@ -50,6 +66,37 @@ class CompareModelsStep(StrictConfig):
         """The names of other tables of the study that this row uses."""
         yield from map(any_model_reference, (self.first, self.second))
         yield from map(measure_reference, self.measures)
+
+
+class MitigationStep(StrictConfig):
+    """A mitigation of a model, by measures of bias and by its price."""
+
+    model: str
+    measures: Names
+    """Measures of bias."""
+    utility_measures: Annotated[tuple[str, ...], BeforeValidator(as_tuple)] = ()
+    """Measures of utility; by default those that fit the model."""
+    map: str | None = None
+    """Head map whose top heads are masked."""
+    k: Count = 3
+    """Number of these heads."""
+    mitigated: str | None = None
+    """Another model of the study, such as the same with an edit."""
+    system_prompt: str = ""
+
+    def references(self) -> Iterator[Reference]:
+        """The names of other tables of the study that this row uses."""
+        yield from map(any_model_reference, filter(None, (self.model, self.mitigated)))
+        yield from map(measure_reference, (*self.measures, *self.utility_measures))
+        if self.map is not None:
+            yield map_reference(self.map)
+
+    def check_in(self, config: StudyConfigBase) -> None:
+        """Raise an error for a row without a mitigation."""
+        if not (self.map or self.mitigated or self.system_prompt):
+            raise LevelheadError(
+                "a mitigation changes nothing", hint="give a map, mitigated, or a system_prompt"
+            )
 
 
 def measure_steps(session: StudySession) -> Iterator[StudyStep]:
@@ -110,6 +157,50 @@ def run_comparison_step(session: StudySession, row: CompareModelsStep, name: str
     )
 
 
+def mitigation_steps(session: StudySession) -> Iterator[StudyStep]:
+    """Yield one step per mitigation."""
+    for name, row in session.config.rows(MitigationStep).items():
+        trained = session.steps_that_train(*filter(None, (row.model, row.mitigated)))
+        after = trained if row.map is None else (*trained, f"map.{row.map}")
+        yield StudyStep(f"mitigation.{name}", partial(run_mitigation_step, session, row), after)
+
+
+def run_mitigation_step(session: StudySession, row: MitigationStep) -> MitigationReport:
+    """Compare a mitigated model with its base."""
+    lm = session.model(row.model)
+    mitigated = _mitigated_model(session, row, lm)
+    measures = [session.measure(name) for name in row.measures]
+    price = [session.measure(name) for name in row.utility_measures] or list_price_measures(
+        mitigated
+    )
+    inputs = {
+        "models": [model_key(lm), model_key(mitigated)],
+        "measures": [measure_inputs(measure) for measure in measures],
+        "price": [measure_inputs(measure) for measure in price],
+    }
+    return session.load_or_compute(
+        MitigationReport,
+        inputs,
+        lambda: evaluate_mitigation(
+            lm,
+            mitigated,
+            measures,
+            price=price,
+            inference=session.inference,
+            context=session.context,
+        ),
+    )
+
+
+def _mitigated_model(session: StudySession, row: MitigationStep, lm: LM) -> LM:
+    mitigated = lm if row.mitigated is None else session.model(row.mitigated)
+    if row.map is not None:
+        sites = select_heads(session.head_map(row.map), "top", row.k)
+        mitigated = mitigated.edited(mask_heads(sites))
+    # Without a prompt in the row, another model keeps its own.
+    return mitigated.with_system_prompt(row.system_prompt) if row.system_prompt else mitigated
+
+
 def measurement_rows(measurement: Measurement) -> Iterator[RowCells]:
     """Yield the rows of a result for the study's table."""
     yield estimate_cells("", measurement)
@@ -125,5 +216,17 @@ def comparison_rows(comparison: Comparison) -> Iterator[RowCells]:
         yield estimate_cells("second less first", estimate, mark=comparison.mark)
 
 
+def mitigation_rows(report: MitigationReport) -> Iterator[RowCells]:
+    """Yield the rows of a result for the study's table."""
+    for comparison in (*report.bias, *report.price):
+        mark = comparison.mark
+        yield estimate_cells("base", comparison.first)
+        yield estimate_cells("mitigated", comparison.second)
+        yield estimate_cells("mitigated less base", comparison.difference, mark=mark)
+        if comparison.distance is not None:
+            yield estimate_cells("mitigated less base", comparison.distance, mark=mark)
+
+
 MEASUREMENTS = StepDefinition(MeasureStep, measure_steps, {Measurement: measurement_rows})
 COMPARISONS = StepDefinition(CompareModelsStep, comparison_steps, {Comparison: comparison_rows})
+MITIGATIONS = StepDefinition(MitigationStep, mitigation_steps, {MitigationReport: mitigation_rows})

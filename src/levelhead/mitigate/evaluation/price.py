@@ -1,0 +1,217 @@
+"""A mitigation and its price: the change of measures of bias, and the utility cost.
+
+The mitigated model may be edited, trained, or the same with a system prompt. It is compared with
+the base item by item, on measures of bias and on measures of utility, its price: for chat models
+following instructions, common knowledge and fluency.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, cast
+
+from levelhead.core.errors import LevelheadError, NotMeasurableError
+from levelhead.core.notebook import NotebookResult
+from levelhead.core.results import Record
+from levelhead.core.run_context import Inference, RunContext
+from levelhead.engine.executors.base import RunCancelledError
+from levelhead.measures.compare import (
+    NEARER,
+    Comparison,
+    holm_corrected_comparisons,
+)
+from levelhead.measures.run import compare
+from levelhead.measures.utility.facts import Facts
+from levelhead.measures.utility.instructions import Instructions
+from levelhead.measures.utility.perplexity import Perplexity, PseudoPerplexity
+from levelhead.measures.utility.pronoun_agreement import PronounAgreement
+from levelhead.models.serving.served_model import ServedModel
+from levelhead.stats.intervals import proportion_interval
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from levelhead.measures.base import Measure
+    from levelhead.measures.metric import Worse
+    from levelhead.models.lm import LM
+
+LACKS_SKILL = "the mitigated model lacks the skill that the measure needs: no claim"
+
+
+class Unmeasured(Record):
+    """A measure without a comparison."""
+
+    measure: str
+    reason: str
+    is_worse: bool = False
+    """Whether all items show a utility to be worse alike, which leaves no interval."""
+
+
+class MitigationReport(NotebookResult, Record):
+    """Changes of bias and of utility by a mitigation, each less the base and paired by item."""
+
+    bias: tuple[Comparison, ...]
+    """Comparisons by measures of bias, corrected together (Holm)."""
+    price: tuple[Comparison, ...]
+    """Comparisons by measures of utility, not corrected: a correction would hide a cost."""
+    unmeasured: tuple[Unmeasured, ...] = ()
+    """What could not be compared, with the reason: this shows neither a reduction nor no cost."""
+    costs: tuple[str, ...] = ()
+    """Utilities that are shown to be worse."""
+
+    @property
+    def reduced(self) -> tuple[str, ...]:
+        """Measures by which the mitigated model is shown to be nearer to parity."""
+        return tuple(
+            row.measure
+            for row in self.bias
+            # Not after "changed sides": a bias against another group is no reduction.
+            if not _lacks_skill(row) and row.verdict.startswith(NEARER)
+        )
+
+    @property
+    def title(self) -> str:
+        """What is shown, in one line."""
+        reduced = ", ".join(self.reduced) or "no measure"
+        missing = f"; {len(self.unmeasured)} not measured" if self.unmeasured else ""
+        costs = ", ".join(self.costs) or f"none of {len(self.price)} utilities"
+        return f"nearer to parity by {reduced}; worse in {costs}{missing}"
+
+    def to_rows(self) -> list[dict[str, object]]:
+        """The rows of all comparisons."""
+        return [
+            {"measure": row.measure, "part": part, **cells}
+            for part, comparisons in (("bias", self.bias), ("price", self.price))
+            for row in comparisons
+            for cells in row.to_rows()
+        ]
+
+    def __str__(self) -> str:
+        lines = [f"{row}{f'; {LACKS_SKILL}' if _lacks_skill(row) else ''}" for row in self.bias]
+        lines += [f"price: {row}" for row in self.price]
+        lines += [f"not measured: {row.measure}: {row.reason}" for row in self.unmeasured]
+        return "\n".join((self.title, *lines))
+
+
+def list_price_measures(lm: LM | ServedModel) -> tuple[Measure, ...]:
+    """List the measures of utility for the price of a mitigation.
+
+    Args:
+        lm: The mitigated model. What a system prompt cannot change is left out.
+    """
+    if isinstance(lm, ServedModel):
+        knowledge = Facts(generated_answers=not lm.can_score)
+        return (Instructions(), knowledge)
+    if "causal" in lm.heads:
+        has_only_prompt = bool(lm.system_prompt) and not lm.edits
+        fluency = () if has_only_prompt else (Perplexity(limit=50),)
+        if lm.tokens.tokenizer.chat_template:
+            return (Instructions(), Facts(), *fluency)
+        return (Facts(), *fluency)
+    if "masked" in lm.heads:
+        return (PseudoPerplexity(limit=20), PronounAgreement(sources=("winogender", "winobias")))
+    raise NotMeasurableError(
+        f"no utility of {lm.identity.name} is known without its task",
+        hint="give price=: a measure of its task, such as accuracy on your labelled texts",
+    )
+
+
+def evaluate_mitigation(
+    lm: LM | ServedModel,
+    mitigated: LM | ServedModel,
+    measures: Sequence[Measure],
+    *,
+    price: Sequence[Measure] | None = None,
+    inference: Inference = Inference(),
+    context: RunContext = RunContext(),
+) -> MitigationReport:
+    """Compare a mitigated model with its base by measures of bias, and by its utilities.
+
+    Args:
+        lm: The base model.
+        mitigated: The same with edits, with a system prompt, or trained further.
+        measures: Measures of bias.
+        price: Measures of utility; by default those of `list_price_measures`.
+        inference: Seed, resamples and level.
+        context: Store, threads, progress and cancellation.
+    """
+    if price is None:
+        price = list_price_measures(mitigated)
+    for measures_of_part, is_price in ((measures, False), (price, True)):
+        for measure in measures_of_part:
+            if measure.is_utility != is_price:
+                role = "utility" if is_price else "bias"
+                raise LevelheadError(
+                    f"{measure.name} is no measure of {role}",
+                    hint="give measures of bias as measures=, and utilities as price=",
+                )
+    unmeasured: list[Unmeasured] = []
+    parts: tuple[list[Comparison], list[Comparison]] = ([], [])
+    models = cast("LM", lm), cast("LM", mitigated)
+    for measure in (*measures, *price):
+        try:
+            row = compare(measure, *models, inference=inference, context=context)
+            # A model that cannot do the task any more also treats groups alike.
+            skill = measure.assess_skill(models[1], context=context)
+        except RunCancelledError:
+            raise
+        except LevelheadError as error:
+            without_spread = _describe_without_spread(measure, models, inference.level, context)
+            unmeasured.append(
+                without_spread or Unmeasured(measure=measure.name, reason=error.problem)
+            )
+            continue
+        second = row.second.model_copy(update={"skill": skill})
+        parts[measure.is_utility].append(row.model_copy(update={"second": second}))
+    bias, costs = parts
+    worse = {measure.name: measure.primary_metric.worse for measure in price}
+    return MitigationReport(
+        bias=holm_corrected_comparisons(bias) if bias else (),
+        price=tuple(costs),
+        unmeasured=tuple(unmeasured),
+        costs=(
+            *(row.measure for row in costs if _is_worse(row, worse[row.measure])),
+            *(row.measure for row in unmeasured if row.is_worse),
+        ),
+    )
+
+
+def _describe_without_spread(
+    measure: Measure, models: tuple[LM, LM], level: float, context: RunContext
+) -> Unmeasured | None:
+    """What is known if all items changed alike, or none: resamples have no spread then."""
+    metric = measure.primary_metric
+    try:
+        base, mitigated = (measure.read(lm, context=context)[0] for lm in models)
+        values = [metric.per_item_values(responses) for responses in (base, mitigated)]
+        design = measure.design(base, metric)
+        totals = [float(metric.aggregate(part, design.full_sample)) for part in values]
+    except LevelheadError:
+        return None
+    if base.items != mitigated.items:
+        return None
+    if not values[0].equal(values[1]):
+        return Unmeasured(
+            measure=measure.name,
+            reason=f"from {totals[0]:.4g} to {totals[1]:.4g} {metric.unit}, alike for all "
+            f"{design.limiting_factor.name}: no interval",
+            is_worse=metric.role == "utility"
+            and (totals[1] > totals[0] if metric.worse == "higher" else totals[1] < totals[0]),
+        )
+    # Wilson's bound of 0 hits: no change among these units is no proof that there is none.
+    factor = design.limiting_factor
+    bound = proportion_interval(0, factor.n_units, level=level).high
+    return Unmeasured(
+        measure=measure.name,
+        reason=f"no item changed; of other {factor.name}, at most {bound:.0%} would "
+        f"({level:.0%}, {factor.n_units} {factor.name})",
+    )
+
+
+def _is_worse(comparison: Comparison, worse: Worse | None) -> bool:
+    interval = comparison.difference.interval
+    return interval.low > 0 if worse == "higher" else interval.high < 0
+
+
+def _lacks_skill(comparison: Comparison) -> bool:
+    skill = comparison.second.skill
+    return skill is not None and not skill.is_shown
