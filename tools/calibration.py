@@ -148,7 +148,7 @@ def _with_family(table: TextTable) -> TextTable:
 
 def page(result: Calibration) -> str:
     """The verdicts of measures and edits, and the run that made them."""
-    output = [measure_summary(result), edit_summary(result)]
+    output = [measure_summary(result)]
     output.append(_made("Made", result.command, result.versions, result.machine, result.models))
     for later in result.refreshed:
         parts = " and ".join(later.parts)
@@ -173,32 +173,14 @@ def _measure_table(measures: Sequence[MeasureCalibration]) -> str:
     cells: dict[str, dict[str, str]] = {}
     for item in measures:
         if item.has_dose or item.verdict == "misses":
-            dose = "" if item.smallest is None else f"; {item.smallest:g}"
-            alarms = f"; {item.null_alarms} of {item.nulls}" if item.nulls else ""
+            verdict = "" if item.verdict == "not refuted" else item.verdict
+            dose = "" if item.smallest is None else f"{item.smallest:g}"
+            alarms = f"{item.null_alarms}/{item.nulls}" if item.nulls else ""
             row = cells.setdefault(item.measure, {})
-            row[item.architecture] = f"{item.verdict}{dose}{alarms}"
+            row[item.architecture] = "; ".join(filter(None, (verdict, dose, alarms)))
     lines = [("measure", *families), ("---",) * (len(families) + 1)]
     lines += [(name, *(row.get(family, "") for family in families)) for name, row in cells.items()]
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
-
-
-def edit_summary(result: Calibration) -> str:
-    """The share of the bias that every edit removes, with its placebo's and the utility cost."""
-    tables = make_calibration_tables(result)
-    edits = next(table for table in tables if table.title.startswith("Edits"))
-    rows = {(row[0], row[1]): row for row in edits.rows}
-    if not rows:
-        return ""
-    lines = [
-        "| edit | family | share of the bias gone | share by its placebo | utility cost |",
-        "|---|---|---|---|---|",
-    ]
-    for (edit, family), row in rows.items():
-        placebo = rows.get((TRAINING_PLACEBO.get(edit, f"{edit}, placebo"), family))
-        if not edit.endswith(", placebo"):
-            cells = (edit, family, row[2], EMPTY if placebo is None else placebo[2], row[5])
-            lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join(lines) + "\n"
 
 
 def matrix_page(matrix: VerdictMatrix) -> str:
