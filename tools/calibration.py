@@ -85,7 +85,6 @@ CELL = re.compile(
     rf"(?: \[(?P<low>{NUMBER})(?P<percent>%)?, (?P<high>{NUMBER})%?\])?(?:, n (?P<n>\d+))?"
 )
 """A number, a count of a total, or an estimate with its interval, as tables show them."""
-TRAINING_PLACEBO = {"counterfactual training": "training, placebo", "dropout": "training, placebo"}
 """Edits whose placebo has another name than theirs."""
 
 
