@@ -184,10 +184,10 @@ def test_actors_of_ray(local, folder, tmp_path, engine):
     configs = {"greedy": GREEDY, "sampled": SAMPLED}
     asked |= {name: dict(config.settings) for name, config in configs.items()}
     answer = read_in_actors(engine, folder, tmp_path, asked)
-    assert answer["has_same_bytes"] == [True, True]  # of a second run, and of one process
+    assert answer["has_same_bytes"] is True  # sampled texts included: seeds reproduce
     assert answer["n_files"] >= 6  # several tasks of each kind, shared between the actors
     actors = answer["actors"]
-    assert actors == answer["again"] == answer["here"]
+    assert actors == answer["here"]
     name = f"{engine} in actors, choose"
     assert difference(name, local.choose(prompts, OPTIONS), actors["choose"]) < FLOAT32
     here = [texts[0].text for texts in local.generate(REQUESTS, GREEDY, chat=CHAT)]
