@@ -11,7 +11,7 @@ from abc import abstractmethod
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar, final
+from typing import TYPE_CHECKING, TypeVar, cast, final
 
 import numpy as np
 import torch
@@ -24,12 +24,12 @@ from levelhead.measures.items import MeasureItem, QuerySet
 from levelhead.measures.responses import read_responses
 from levelhead.models.inputs.chat import ChatFormat
 from levelhead.models.loading.open_model import open_model
+from levelhead.models.serving.served_model import ServedModel
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from levelhead.models.lm import LM
-    from levelhead.models.serving.served_model import ServedModel
 
 DEFAULT_REQUEST = "Text: {text}\n\n{question} Answer with {options}."
 """Request to a judge model, with {text}, {question} and {options}."""
@@ -55,13 +55,16 @@ class ModelScorer(TextScorer):
     @cached_property
     def lm(self) -> LM:
         """The model itself."""
-        return open_model(self.model) if isinstance(self.model, str) else self.model
+        # A served model answers the queries that a scorer makes.
+        return open_model(self.model) if isinstance(self.model, str) else cast("LM", self.model)
 
     @property
     def model_name(self) -> str:
         """Name of the model, without the folder that it is in."""
         if isinstance(self.model, str):
             return Path(self.model).name if Path(self.model).exists() else self.model
+        if isinstance(self.model, ServedModel):
+            return self.model.identity.name
         return self.model.identity.display_name
 
     def label_texts(self, texts: Sequence[str]) -> list[bool]:
