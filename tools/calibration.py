@@ -85,7 +85,6 @@ CELL = re.compile(
     rf"(?: \[(?P<low>{NUMBER})(?P<percent>%)?, (?P<high>{NUMBER})%?\])?(?:, n (?P<n>\d+))?"
 )
 """A number, a count of a total, or an estimate with its interval, as tables show them."""
-"""Edits whose placebo has another name than theirs."""
 
 
 def csv_text(table: TextTable) -> str:
