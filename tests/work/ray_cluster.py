@@ -12,7 +12,6 @@ SMALL = {"object_store_memory": 80 * 2**20, "node_ip_address": "127.0.0.2"}
 @contextmanager
 def ray_cluster(nodes=2):
     """The cluster, whose processes can import the functions of tests, until the block ends."""
-    pytest.importorskip("ray")
     from ray.cluster_utils import Cluster
 
     with pytest.MonkeyPatch.context() as patch:
