@@ -11,6 +11,8 @@ line is JSON.
 from __future__ import annotations
 
 import argparse
+import csv
+import io
 import json
 import math
 import sys
@@ -504,48 +506,72 @@ def faults(rows: dict[str, list[dict]], slack: float) -> list[str]:
     return result
 
 
-def tables(rows: dict[str, list[dict]]) -> str:
-    """The two tables as Markdown."""
-    sets = rows["intervals"][0]["sets"]
-    lines = [
-        f"{sets:,} data sets a row, {DRAWS[0]} resamples, {DRAWS[1]} rearrangements; the standard "
-        f"error of a coverage of 95% is {100 * math.sqrt(0.0475 / sets):.1f} points. Written by "
-        "`benchmarks/intervals.py`.",
-        "",
-        "| data | interval | covers | truth below | truth above | mean width |",
-        "|---|---|---|---|---|---|",
-    ]
-    for row in rows["intervals"]:
-        chosen, covers = row["must"] == "cover", f"{100 * row['covered']:.1f}%"
-        lines.append(
-            f"| {row['data']} | {row['how'] if chosen else '*' + row['how'] + '*'} "
-            f"| {f'**{covers}**' if chosen else covers} "
-            f"| {100 * row['below']:.1f}% | {100 * row['above']:.1f}% | {row['width']:.3f} |"
+INTERVAL_COLUMNS = ("data", "interval", "chosen", "covers", "below", "above", "width", "sets")
+TEST_COLUMNS = ("data", "test", *(f"share of p <= {alpha:.2f}" for alpha in ALPHAS), "sets")
+
+
+def tables(rows: dict[str, list[dict]]) -> dict[str, str]:
+    """Both data files as CSV, by name; coverage in percent."""
+    intervals = [
+        (
+            *(row["data"], row["how"], "yes" if row["must"] == "cover" else "no"),
+            *(f"{100 * row[name]:.1f}" for name in ("covered", "below", "above")),
+            *(f"{row['width']:.3f}", row["sets"]),
         )
-    lines += [
-        "",
-        "Rows in italics are there to show why another interval is chosen, or where the chosen one "
-        "has its limit.",
-        "",
-        "| true null | test | P(p <= .01) | P(p <= .05) | P(p <= .10) |",
-        "|---|---|---|---|---|",
+        for row in rows["intervals"]
     ]
-    for row in rows["tests"]:
-        rates = " | ".join(f"{rate:.3f}" for rate in row["rates"])
-        lines.append(f"| {row['data']} | {row['how']} | {rates} |")
-    limits = ", ".join(
-        f"{alpha + 3 * math.sqrt(alpha * (1 - alpha) / sets):.3f}" for alpha in ALPHAS
+    levels = [
+        (row["data"], row["how"], *(f"{rate:.3f}" for rate in row["rates"]), row["sets"])
+        for row in rows["tests"]
+    ]
+    files = {"coverage": (INTERVAL_COLUMNS, intervals), "levels": (TEST_COLUMNS, levels)}
+    texts = {}
+    for name, (columns, cells) in files.items():
+        file = io.StringIO()
+        csv.writer(file, lineterminator="\n").writerows([columns, *cells])
+        texts[name] = file.getvalue()
+    return texts
+
+
+def summary(texts: dict[str, str]) -> str:
+    """What the data files show, for their page."""
+    intervals, levels = (list(csv.DictReader(io.StringIO(texts[name]))) for name in texts)
+    sets = int(intervals[0]["sets"])
+    chosen = [row for row in intervals if row["chosen"] == "yes"]
+    least, most = (extreme(chosen, key=lambda row: float(row["covers"])) for extreme in (min, max))
+    by_alpha = zip(ALPHAS, TEST_COLUMNS[2:-1], strict=True)
+    largest = ", ".join(
+        f"{max(float(row[column]) for row in levels):.3f} at {alpha:g} (three standard errors "
+        f"above: {alpha + 3 * math.sqrt(alpha * (1 - alpha) / sets):.3f})"
+        for alpha, column in by_alpha
     )
-    return "\n".join([*lines, "", f"Three standard errors above the level: {limits}."])
+    return "\n".join(
+        [
+            f"{sets:,} data sets a row, {DRAWS[0]} resamples, {DRAWS[1]} rearrangements; the "
+            f"standard error of a coverage of 95% is {100 * math.sqrt(0.0475 / sets):.1f} points. "
+            "Written by `benchmarks/intervals.py`.",
+            "",
+            f"- [Coverage](data/coverage.csv) of the {len(chosen)} chosen intervals: "
+            f"{least['covers']}% ({least['data']}) to {most['covers']}% ({most['data']}). The "
+            f"other {len(intervals) - len(chosen)} rows show why another interval is chosen, or "
+            "where the chosen one has its limit.",
+            f"- [Level](data/levels.csv) of {len(levels)} tests, largest share of p-values: "
+            f"{largest}.",
+        ]
+    )
 
 
-def write(page: Path, text: str) -> None:
-    """Put the tables between the page's markers."""
+def write(page: Path, texts: dict[str, str]) -> None:
+    """Data files in the folder `data` beside a page, and their summary into the page."""
+    folder = page.parent / "data"
+    folder.mkdir(exist_ok=True)
+    for name, text in texts.items():
+        (folder / f"{name}.csv").write_text(text)
     head, begin, rest = page.read_text().partition("<!-- tables: begin -->\n")
-    _, end, tail = rest.partition("<!-- tables: end -->\n")
-    if not (begin and end):
+    _, end, tail = rest.partition("<!-- tables: end -->")
+    if not begin or not end:
         sys.exit(f"{page} has no markers <!-- tables: begin --> and <!-- tables: end -->")
-    page.write_text(f"{head}{begin}\n{text}\n\n{end}{tail}")
+    page.write_text(f"{head}{begin}\n{summary(texts)}\n\n{end}{tail}")
 
 
 def main() -> None:

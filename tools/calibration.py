@@ -50,7 +50,7 @@ from levelhead.report.save import render_svg
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from levelhead.core.calibration import OrganismHash
+    from levelhead.core.calibration import MeasureCalibration, OrganismHash
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "results" / "calibration.md"
@@ -85,8 +85,6 @@ CELL = re.compile(
     rf"(?: \[(?P<low>{NUMBER})(?P<percent>%)?, (?P<high>{NUMBER})%?\])?(?:, n (?P<n>\d+))?"
 )
 """A number, a count of a total, or an estimate with its interval, as tables show them."""
-TRAINING_PLACEBO = {"counterfactual training": "training, placebo", "dropout": "training, placebo"}
-"""Edits whose placebo has another name than theirs."""
 
 
 def csv_text(table: TextTable) -> str:
@@ -148,7 +146,7 @@ def _with_family(table: TextTable) -> TextTable:
 
 def page(result: Calibration) -> str:
     """The verdicts of measures and edits, and the run that made them."""
-    output = [measure_summary(result), edit_summary(result)]
+    output = [measure_summary(result)]
     output.append(_made("Made", result.command, result.versions, result.machine, result.models))
     for later in result.refreshed:
         parts = " and ".join(later.parts)
@@ -162,37 +160,25 @@ def page(result: Calibration) -> str:
 
 
 def measure_summary(result: Calibration) -> str:
-    """The verdict of every measure, by family."""
-    families = list(dict.fromkeys(item.architecture for item in result.measures))
+    """The verdict of every measure, by family; chat models share no measure with the others."""
+    chat = [item for item in result.measures if item.architecture == CHAT_ARCHITECTURE]
+    others = [item for item in result.measures if item.architecture != CHAT_ARCHITECTURE]
+    return "\n".join(_measure_table(items) for items in (others, chat) if items)
+
+
+def _measure_table(measures: Sequence[MeasureCalibration]) -> str:
+    families = list(dict.fromkeys(item.architecture for item in measures))
     cells: dict[str, dict[str, str]] = {}
-    for item in result.measures:
+    for item in measures:
         if item.has_dose or item.verdict == "misses":
-            dose = "" if item.smallest is None else f"; {item.smallest:g}"
-            alarms = f"; {item.null_alarms} of {item.nulls}" if item.nulls else ""
+            verdict = "" if item.verdict == "not refuted" else item.verdict
+            dose = "" if item.smallest is None else f"{item.smallest:g}"
+            alarms = f"{item.null_alarms}/{item.nulls}" if item.nulls else ""
             row = cells.setdefault(item.measure, {})
-            row[item.architecture] = f"{item.verdict}{dose}{alarms}"
+            row[item.architecture] = "; ".join(filter(None, (verdict, dose, alarms)))
     lines = [("measure", *families), ("---",) * (len(families) + 1)]
     lines += [(name, *(row.get(family, "") for family in families)) for name, row in cells.items()]
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
-
-
-def edit_summary(result: Calibration) -> str:
-    """The share of the bias that every edit removes, with its placebo's and the utility cost."""
-    tables = make_calibration_tables(result)
-    edits = next(table for table in tables if table.title.startswith("Edits"))
-    rows = {(row[0], row[1]): row for row in edits.rows}
-    if not rows:
-        return ""
-    lines = [
-        "| edit | family | share of the bias gone | share by its placebo | utility cost |",
-        "|---|---|---|---|---|",
-    ]
-    for (edit, family), row in rows.items():
-        placebo = rows.get((TRAINING_PLACEBO.get(edit, f"{edit}, placebo"), family))
-        if not edit.endswith(", placebo"):
-            cells = (edit, family, row[2], EMPTY if placebo is None else placebo[2], row[5])
-            lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join(lines) + "\n"
 
 
 def matrix_page(matrix: VerdictMatrix) -> str:
@@ -237,7 +223,7 @@ def check_constant_models(
     store: str, runner: LocalProcesses | None, given: argparse.Namespace
 ) -> None:
     """End with 1 where a measure reads a model with one answer as anything but inconclusive."""
-    models = () if given.quick else list_constant_models()
+    models = list_constant_models(quick=given.quick)
     table, n_read = make_constant_table(run_chat_models(models, store, executor=runner))
     print(f"{n_read} of {len(table.rows)} measures of models with one answer are not inconclusive")
     if given.write:

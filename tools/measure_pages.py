@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from levelhead.calibrate.suite import EXCLUDED
 from levelhead.core.calibration import MIN_NULLS_FOR_RATE, MeasureCalibration, load_calibration
 from levelhead.measures.decisions.choice_measure import ChoiceMeasure
+from levelhead.measures.generation.scored_texts import ScoredTextMeasure
 from levelhead.measures.registry import MEASURES
 
 if TYPE_CHECKING:
@@ -61,6 +62,8 @@ SHOWN_PARTS = 4
 """A default with more parts is shown by its first two and their number."""
 DECISIONS = ("style", "system", "thinking", "answer_start", "per_token")
 """Options of every measure of decisions: likewise."""
+SCORED = ("scorer", "calibration", "refusal_phrases", "top_p", "seed", "system")
+"""Options of every measure of scored texts: the page of generations describes them."""
 
 
 def page_names(text: str) -> list[str]:
@@ -105,9 +108,17 @@ def options_table(name: str) -> str:
             texts.get(field.name) or COMMON.get(field.name, ""),
         )
         for field in fields(cls)
-        if field.name not in (*SHARED, *(DECISIONS if issubclass(cls, ChoiceMeasure) else ()))
+        if field.name not in (*SHARED, *described_elsewhere(cls))
     ]
     return _table(("option", "default", "values", "meaning"), rows)
+
+
+def described_elsewhere(cls: type[Measure]) -> tuple[str, ...]:
+    """Options that another page describes."""
+    if issubclass(cls, ChoiceMeasure):
+        return DECISIONS
+    is_first = cls is MEASURES["generation"]
+    return SCORED if issubclass(cls, ScoredTextMeasure) and not is_first else ()
 
 
 def validation_table(name: str) -> str:
@@ -130,7 +141,8 @@ def validation_table(name: str) -> str:
     rows = [(cells[0], ", ".join(names), *cells[1:]) for cells, names in grouped.items()]
     head = ("metric", "families", "models", "verdict", "correlation with the dose")
     text = _table((*head, "smallest dose detected", "false alarms"), rows)
-    missing = [metric for metric in metrics if metric in EXCLUDED]
+    tried = {row.measure for row in found}
+    missing = [metric for metric in metrics if metric in EXCLUDED and metric not in tried]
     return "\n\n".join([text, *(f"`{metric}`: {EXCLUDED[metric]}." for metric in missing)])
 
 

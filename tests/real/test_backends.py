@@ -1,4 +1,4 @@
-"""One model in several programs: transformers here, llama.cpp's server, vLLM's server, vLLM.
+"""One model in several programs: transformers, llama.cpp's server, vLLM's server, vLLM, and Ray.
 
 All hold the weights of one quantised file. transformers and vLLM hold them dequantised in float32.
 llama.cpp multiplies the quantised weights by rounded activations: its differences are those of that
@@ -10,7 +10,7 @@ import sys
 import pytest
 import torch
 from assets import smollm2
-from backends import llama_cpp_server, vllm_offline, vllm_server
+from backends import llama_cpp_server, read_in_actors, vllm_offline, vllm_server
 
 from levelhead.core.frozen import FrozenDict
 from levelhead.core.run_context import RunContext
@@ -173,3 +173,23 @@ def test_vllm_in_its_process(local, folder):
     assert answer["settings"]["engine"] == "vLLM"
     assert answer["settings"]["version"]
     assert answer["hash"] != local.content_hash
+
+
+@pytest.mark.full  # takes a minute: Ray, and actors that load the model
+@pytest.mark.parametrize("engine", ["transformers", "vLLM"])
+def test_actors_of_ray(local, folder, tmp_path, engine):
+    """Both kinds of query in actors: the bytes that one process stores, and the same numbers."""
+    prompts = [CHAT.format_request(local.tokens, request, START) for request in REQUESTS]
+    asked = {"requests": REQUESTS, "answer_start": START, "options": OPTIONS[0]}
+    configs = {"greedy": GREEDY, "sampled": SAMPLED}
+    asked |= {name: dict(config.settings) for name, config in configs.items()}
+    answer = read_in_actors(engine, folder, tmp_path, asked)
+    assert answer["has_same_bytes"] is True  # sampled texts included: seeds reproduce
+    assert answer["n_files"] >= 6  # several tasks of each kind, shared between the actors
+    actors = answer["actors"]
+    assert actors == answer["here"]
+    name = f"{engine} in actors, choose"
+    assert difference(name, local.choose(prompts, OPTIONS), actors["choose"]) < FLOAT32
+    here = [texts[0].text for texts in local.generate(REQUESTS, GREEDY, chat=CHAT)]
+    assert actors["greedy"] == here
+    assert all(first != second for first, second in actors["sampled"])

@@ -292,11 +292,12 @@ DECISIONS = (
 
 WITHOUT_LABELS = {
     *("group_preference", "generation", "generation_refusals", "generation_failures"),
-    "generation_length",
+    *("generation_length", "bold", "bold_excess", "bold_refusals", "bold_failures"),
+    *("bold_length", "honest", "honest_refusals", "honest_failures"),
 }
 """A preference is the same however labels are permuted: models without a default stand in for it
 (docs/results/calibration.md). Generated texts about two groups are exchanged in
-tests/unit/measures/test_generation.py, where their number costs nothing."""
+tests/unit/measures/test_generation.py and test_bold.py, where their number costs nothing."""
 
 
 def test_every_measure_with_a_parity_is_relabelled():

@@ -106,8 +106,18 @@ def vllm_server(folder, log):
 
 def vllm_offline(folder, asked):
     """What vLLM in a process of its own answers to `vllm_offline.py`."""
+    return _ask([vllm_python(), WORK / "vllm_offline.py", folder], asked)
+
+
+def read_in_actors(engine, folder, scratch, asked):
+    """What `read_in_actors.py` reads in actors of Ray, and in its own process."""
+    python = vllm_python() if engine == "vLLM" else sys.executable
+    return _ask([python, WORK / "read_in_actors.py", engine, folder, scratch], asked)
+
+
+def _ask(command, asked):
     result = subprocess.run(
-        [vllm_python(), str(WORK / "vllm_offline.py"), str(folder)],
+        list(map(str, command)),
         input=json.dumps(asked) + "\n",
         env=_environment() | {"PYTHONPATH": str(SOURCE)},
         capture_output=True,

@@ -18,18 +18,18 @@ from levelhead.models.training.finetune import FinetuneConfig, finetune
 
 def snli_classifier(rows=None, *, tuning=None, progress=None):
     """minibert-en made an inference classifier on SNLI's training subset, or on its first rows."""
-    pairs = _items("snli", "train")[:rows]
+    pairs = labelled_items("snli", "train")[:rows]
     shown = [((pair.first, pair.second), pair.label) for pair in pairs]
     return _trained("snli", shown, NLI_LABELS, tuning or FinetuneConfig(epochs=2), progress)
 
 
 def cola_classifier(rows=None, *, tuning=None, progress=None):
     """minibert-en made a judge of grammar on CoLA's training set, or on its first rows."""
-    shown = [(item.text, item.label) for item in _items("glue-cola", "train")[:rows]]
+    shown = [(item.text, item.label) for item in labelled_items("glue-cola", "train")[:rows]]
     return _trained("glue-cola", shown, ("0", "1"), tuning or FinetuneConfig(epochs=3), progress)
 
 
-def _items(name, part):
+def labelled_items(name, part):
     os.environ.setdefault("LEVELHEAD_DATA", os.fspath(asset("data")))
     return list(dataset(name).items(part))
 
@@ -47,3 +47,9 @@ def _trained(name, shown, labels, tuning, progress):
         model_cache_folder() / "tests" / f"{name}-{content_hash(facts)[:16]}",
         lambda folder: finetune(base, shown, labels, folder, config=tuning, progress=progress),
     )
+
+
+def sst2_classifier(shown):
+    """minibert-en made a classifier of sentiment on some of SST-2's labelled sentences."""
+    rows = [(item.text, item.label) for item in shown]
+    return _trained("glue-sst2", rows, ("0", "1"), FinetuneConfig(epochs=3), None)

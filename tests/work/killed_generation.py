@@ -1,7 +1,8 @@
 """A process that generates texts, and whose runs are killed: `python killed_generation.py ...`.
 
-Arguments: folder of the model, of the store, file of the log, number of requests, number of kills.
-The model is loaded once; each run is a fork of this process, so that many kills are cheap.
+Arguments: folder of the model, of the store, file of the log, number of requests, number of kills,
+and who generates: "here", "processes", "vllm", or the address of a Ray cluster. The model is loaded
+once; each run is a fork of this process, so that many kills are cheap.
 """
 
 import json
@@ -11,22 +12,28 @@ import signal
 import sys
 import time
 import traceback
+from dataclasses import dataclass, replace
 
 import torch
 
 from levelhead.core.frozen import FrozenDict
 from levelhead.core.run_context import RunContext
 from levelhead.engine.events import TaskStored
+from levelhead.engine.executors.base import InProcess
+from levelhead.engine.executors.processes import LocalProcesses
+from levelhead.engine.executors.ray import RayActors
 from levelhead.engine.store import NotStoredError, open_existing_store
-from levelhead.measures import query_kinds
-from levelhead.measures.generation import text_queries
+from levelhead.engine.tasks import Task
+from levelhead.measures import query_kinds, responses
 from levelhead.measures.items import MeasureItem, QuerySet
-from levelhead.measures.responses import read_responses
 from levelhead.models.generation.config import GenerationConfig
 from levelhead.models.inputs.chat import ChatFormat
 from levelhead.models.loading.load import load
+from levelhead.models.serving.vllm_model import VllmModel
 
 PER_SHARD = 2
+ACTORS = 2
+HERE, PROCESSES, VLLM = "here", "processes", "vllm"
 WORDS = ("nurse", "doctor", "man", "woman", "river", "house")
 STARTS = ("the", "a", "the quick", "the lazy", "here the", "there the tired")
 ENDS = ("works", "is", "said that", "was here and", "is tired and")
@@ -44,21 +51,68 @@ def query_set(count):
     return QuerySet("generate", FrozenDict(settings), ("requests",), tuple(items))
 
 
-def run(lm, folder, log, count, number, pipe):
-    """Read all responses; the log names every text that is generated, the pipe what is stored."""
-    generate = text_queries.in_process.generate_texts
+def write_log(path, number, queries):
+    """A line for every text that is generated; one write is whole, whoever else appends."""
+    log = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+    os.write(log, "".join(f"{number}\t{text}\t{i}\n" for text, i in queries).encode())
+    os.close(log)
 
-    def logged(model, prompts, sample_numbers, config):
-        for prompt, sample_number in zip(prompts, sample_numbers, strict=True):
-            os.write(log, f"{number}\t{prompt}\t{sample_number}\n".encode())
-        return generate(model, prompts, sample_numbers, config)
+
+def answer_and_log(spec):
+    """The task of a worker, which leaves lines in the log of its run."""
+    write_log(spec["log"], spec["run"], spec["task"]["task"]["asks"])
+    return responses.answer_shard_in_worker(spec["task"])
+
+
+@dataclass(frozen=True)
+class Logged:
+    """An executor whose workers leave lines in a log."""
+
+    executor: object
+    log: str
+    number: int
+
+    def run(self, tasks, *, cancel):
+        there = [
+            Task(
+                "killed_generation:answer_and_log",
+                FrozenDict({"task": task.spec, "log": self.log, "run": self.number}),
+            )
+            for task in tasks
+        ]
+        keys = {task.key: here.key for task, here in zip(there, tasks, strict=True)}
+        for outcome in self.executor.run(there, cancel=cancel):
+            yield replace(outcome, key=keys[outcome.key])
+
+
+def find_executor(who, number):
+    """The executor of a run by the argument; None if the model of this process generates."""
+    if who == PROCESSES:
+        return LocalProcesses(1)
+    if who in (HERE, VLLM):
+        # Every other run loads the model again, as a worker does: all runs share one store.
+        return InProcess() if number % 2 or who == VLLM else None
+    return RayActors(who, workers=ACTORS)
+
+
+def run(lm, folder, log, count, number, pipe, executor):
+    """Read all responses; the log names every text that is generated, the pipe what is stored."""
+    answer = responses.answer_shard
+
+    def logged(spec):
+        write_log(log, number, spec["asks"])
+        return answer(spec)
 
     def report(event):
         if isinstance(event, TaskStored):
             os.write(pipe, b".")
 
-    text_queries.in_process.generate_texts = logged
-    read_responses(lm, [query_set(count)], context=RunContext(store=folder, progress=report))
+    if executor is None:
+        responses.answer_shard = logged
+    else:
+        executor = Logged(executor, log, number)
+    context = RunContext(store=folder, progress=report, executor=executor)
+    responses.read_responses(lm, [query_set(count)], context=context)
 
 
 def stored_keys(folder):
@@ -72,18 +126,18 @@ def stored_keys(folder):
 
 def main():
     """Kill so many runs, each after some stored tasks and a moment; let the last one finish."""
-    model, folder, log_path, count, kills = sys.argv[1:]
+    model, folder, log, count, kills, who = sys.argv[1:]
     torch.set_num_threads(1)
     query_kinds.QUERIES_PER_SHARD["generate"] = PER_SHARD
-    lm, rng = load(model), random.Random(20261119)
-    log = os.open(log_path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+    query_kinds.QUERIES_PER_SERVED_SHARD = PER_SHARD
+    lm, rng = VllmModel(model) if who == VLLM else load(model), random.Random(20261119)
     for number in range(int(kills) + 1):
         before = stored_keys(folder)
         receive, send = os.pipe()
         child = os.fork()
         if not child:
             try:
-                run(lm, folder, log, int(count), number, send)
+                run(lm, folder, log, int(count), number, send, find_executor(who, number))
                 os._exit(0)
             except BaseException:
                 traceback.print_exc()
@@ -99,6 +153,7 @@ def main():
         os.close(receive)
         _, status = os.waitpid(child, 0)
         sys.stdout.write(f"{json.dumps([os.waitstatus_to_exitcode(status), before])}\n")
+        sys.stdout.flush()
 
 
 if __name__ == "__main__":

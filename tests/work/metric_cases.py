@@ -16,6 +16,7 @@ from levelhead.data.prompts.bbq import AMBIGUOUS, DISAMBIGUATED, BbqQuestion
 from levelhead.data.prompts.counteracts import CounteractsPrompt
 from levelhead.data.prompts.decisions import ApplicantName, Scenario
 from levelhead.data.prompts.facts import FactQuestion
+from levelhead.data.prompts.group_prompts import GroupPrompt
 from levelhead.data.prompts.instructions import Instruction
 from levelhead.data.prompts.pronoun_agreement import AgreementSentence
 from levelhead.data.prompts.pronoun_twins import TYPE_1, TYPE_2, PronounTwins
@@ -286,6 +287,18 @@ def underspecified(word="the"):
     )  # fmt: skip
 
 
+def group_prompts(word="the"):
+    """Beginnings of sentences about a woman or a man and a thing, with a text that goes on."""
+    return tuple(
+        GroupPrompt(
+            f"{group} {thing}", group, f"{group} {thing}", f"{word} {who} said that {thing} is",
+            f"in {'the' if (i + (who == 'man')) % 3 else 'a'} {thing}",
+        )
+        for group, who in (("female", "woman"), ("male", "man"))
+        for i, thing in enumerate(THINGS)
+    )  # fmt: skip
+
+
 def facts(word="the"):
     """Questions about things, with three answers."""
     return tuple(
@@ -337,6 +350,8 @@ BBQ = (
     *("bbq_unknown", "bbq_unknown_likelihood"),
 )
 GENERATED = (*("generation", "generation_refusals", "generation_failures", "generation_length"),)
+BOLD = ("bold", "bold_excess", "bold_refusals", "bold_failures", "bold_length")
+HONEST = ("honest", "honest_score", "honest_refusals", "honest_failures")
 WINOBIAS = ("winobias", "winobias_gap", "winobias_accuracy", "winobias_likelihood")
 CALLBACK = ("callback", "callback_impact_ratio")
 UNQOVER = (
@@ -403,6 +418,29 @@ def made(name, *, empty=False, word="the", **options):
                 "temperature": 1.0,
             }
             for name in GENERATED
+        },
+        **{
+            name: {
+                "prompts": group_prompts(word),
+                "groups": ("female", "male"),
+                "scorer": SaysThe(),
+                "refusal_phrases": ("a", "is"),
+                "k": 4,
+                "tokens": 4,
+            }
+            for name in BOLD
+        },
+        **{
+            name: {
+                "prompts": group_prompts(word),
+                "groups": ("female", "male"),
+                "scorer": SaysThe(),
+                "refusal_phrases": ("a", "is"),
+                "first_words": 3,
+                "k": 4,
+                "tokens": 4,
+            }
+            for name in HONEST
         },
         "lpbs": {"targets": WORDS.families[0], "templates": templates(word)},
         **{name: {"associations": associations(word)} for name in STEREOSET},
@@ -471,13 +509,15 @@ CASES = (
     *PRONOUNS,
     *DECISIONS,
     *GENERATED,
+    *BOLD,
+    *HONEST,
     "lpbs",
     "continuation",
     "instructions",
 )
 """Every metric has a case; a test compares."""
 
-CAUSAL = ("ppl", "continuation", "instructions", *DECISIONS, *GENERATED)
+CAUSAL = ("ppl", "continuation", "instructions", *DECISIONS, *GENERATED, *BOLD, *HONEST)
 CLASSES_SEED = 3
 """Of a random classifier that does not call all items the same."""
 
@@ -500,6 +540,8 @@ def headless(name):
     """A model without the head a measure needs; None if it needs none."""
     if name == "seat":
         return None
+    if name in HONEST:
+        return load(zoo.folder("bert", "BertModel"))
     if name in CAUSAL:
         return load(zoo.folder("bert", "BertForMaskedLM"))
     if name in ("strength", "distance", *CLASSIFIED):

@@ -2,7 +2,8 @@
 
 A unit of work is one organism, whose weights are constructed. The group changes one thing in it:
 its decisions, or one property of its texts; only the measures of that are computed. Of models that
-give one answer to everything all measures are computed: none may read them as parity.
+give one answer to everything, all measures to which it answers are computed: none may read them as
+parity.
 """
 
 from __future__ import annotations
@@ -47,6 +48,8 @@ TEXT_METRICS: dict[ChatRule, str] = {
     "late length": "generation_length",
 }
 """The measure of what the group changes, of texts."""
+ONE_TEXT_RULES: tuple[ChatRule, ...] = ("always refuses", "always A")
+"""Models whose texts are all equal. That of "order" is constant only where options are listed."""
 CHAT_PARTS = ("chat measures",)
 """The part of a calibration that is computed here."""
 
@@ -82,14 +85,19 @@ def list_chat_models(*, quick: bool = False) -> tuple[ChatModel, ...]:
     )
 
 
-def list_constant_models() -> tuple[ChatModel, ...]:
-    """List the organisms that give one answer to everything, without and with a hidden dose."""
-    return tuple(
+def list_constant_models(*, quick: bool = False) -> tuple[ChatModel, ...]:
+    """List the organisms that give one answer to everything, without and with a hidden dose.
+
+    Args:
+        quick: only one.
+    """
+    models = tuple(
         ChatModel(rule, dose, seed)
         for rule in CONSTANT_RULES
         for dose in (0.0, DOSES[-1])
         for seed in CONSTANT_SEEDS
     )
+    return models[:1] if quick else models
 
 
 def run_chat_model(spec: Mapping[str, object]) -> bytes:
@@ -108,7 +116,7 @@ def run_chat_model(spec: Mapping[str, object]) -> bytes:
     if model.rule in TEXT_METRICS:
         names = [TEXT_METRICS[model.rule]]
     else:
-        names = list(measures if model.rule in CONSTANT_RULES else list_decision_measures())
+        names = list(measures if model.rule in ONE_TEXT_RULES else list_decision_measures())
     return (
         ModelResponses(
             architecture=CHAT_ARCHITECTURE,

@@ -52,6 +52,7 @@ UTILITY_SENTENCES = 100
 SAMPLES = 4
 """Number of continuations of an occupation."""
 QUESTIONS = "asks questions in English, which the language does not have; see `chat_doses`"
+NO_ORGANISM = "asks questions in English, which neither the language nor a chat organism has"
 EXCLUDED = {
     **dict.fromkeys(
         (
@@ -59,11 +60,16 @@ EXCLUDED = {
             *("bbq_likelihood", "bbq_unknown", "bbq_unknown_likelihood"),
             *("implicit_association", "implicit_association_d"),
             *("decision", "callback", "callback_impact_ratio"),
-            *("unqover", "unqover_score", "unqover_count", "unqover_position_error"),
-            *("unqover_attribute_error", "relative_decision", "relative_decision_share"),
             *("winobias", "winobias_gap", "winobias_accuracy", "winobias_likelihood"),
         ),
         QUESTIONS,
+    ),
+    **dict.fromkeys(
+        (
+            *("unqover", "unqover_score", "unqover_count", "unqover_position_error"),
+            *("unqover_attribute_error", "relative_decision", "relative_decision_share"),
+        ),
+        NO_ORGANISM,
     ),
     **dict.fromkeys(
         (
@@ -71,6 +77,13 @@ EXCLUDED = {
             "generation_length",
         ),
         "makes requests in English, which the language does not have; see `chat_doses`",
+    ),
+    **dict.fromkeys(
+        (
+            *("bold", "bold_excess", "bold_refusals", "bold_failures", "bold_length"),
+            *("honest", "honest_score", "honest_refusals", "honest_failures"),
+        ),
+        "continues sentences in English, which the language does not have",
     ),
     "cloze_relative": "measures the effect of knowledge before a sentence; the language has none",
     "counterfactual": "needs a classifier; `levelhead mitigate select` is tried on planted ones "

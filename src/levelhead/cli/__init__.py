@@ -32,6 +32,7 @@ from levelhead.cli.explain import explain
 from levelhead.cli.mitigate import mitigate
 from levelhead.cli.shared.exit_codes import ERROR, INTERRUPTED, ExitWithCode
 from levelhead.cli.shared.help_pages import CachingCommand, Group, ResumableCommand, add_command
+from levelhead.cli.shared.terminal import escape_controls, protect_terminal
 from levelhead.cli.study import leaderboard, study
 from levelhead.core.errors import LevelheadError
 
@@ -175,12 +176,14 @@ DISK_ERRORS = {
 
 def main() -> NoReturn:
     """Run the command line and exit with one of the documented codes."""
+    protect_terminal()
     try:
         app(_normalise_json_flag(sys.argv[1:]))
     except ExitWithCode as end:
         sys.exit(end.code)
     except LevelheadError as error:
-        typer.echo(f"levelhead: {error}", err=True)
+        # A bar may move the cursor on stderr; a message may not.
+        typer.echo(f"levelhead: {escape_controls(str(error))}", err=True)
         sys.exit(ERROR)
     except SystemExit as end:
         # Commands end by ExitWithCode, so a 1 or 2 here comes from typer (aborted, wrong usage).
@@ -192,7 +195,7 @@ def main() -> NoReturn:
         if error.errno not in DISK_ERRORS:
             traceback.print_exc()
             sys.exit(ERROR)
-        place = f": {error.filename}" if error.filename else ""
+        place = f": {escape_controls(str(error.filename))}" if error.filename else ""
         typer.echo(f"levelhead: {error.strerror}{place}", err=True)
         typer.echo(f"  hint: {DISK_ERRORS[error.errno]}", err=True)
         sys.exit(ERROR)

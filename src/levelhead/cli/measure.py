@@ -7,6 +7,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from levelhead.cli.shared.executors import (
+    LOCAL,
+    Address,
+    ExecutorName,
+    Gpus,
+    Workers,
+    make_executor,
+)
 from levelhead.cli.shared.help_pages import Panel
 from levelhead.cli.shared.measure_names import check_measure_name
 from levelhead.cli.shared.measurement_tables import show_measurements, show_multiverses
@@ -135,6 +143,10 @@ def measure_command(
             "for a server.",
         ),
     ] = None,
+    workers: Workers = None,
+    executor: ExecutorName = LOCAL,
+    address: Address = LOCAL,
+    gpus: Gpus = 0,
     threads: Threads = 1,
     batch_size: BatchSize = 32,
     bos: Annotated[
@@ -193,7 +205,12 @@ def measure_command(
         batch_size=batch_size,
     )
     parsed_measures += _list_price_measures(lm, other_lm, is_wanted=price)
-    context = RunContext(store=response_store(store, model), threads=threads, record_items=items)
+    context = RunContext(
+        store=response_store(store, model),
+        threads=threads,
+        record_items=items,
+        executor=make_executor(executor, workers=workers, address=address, gpus=gpus),
+    )
     if dry_run:
         if multiverse:
             raise typer.BadParameter("--dry-run cannot count the queries of --multiverse")

@@ -61,6 +61,9 @@ class RunContext:
     results. The store holds the queries either way."""
     token_budget: object | None = None
     """A `TokenBudget` that all served models of the run share; None: no limit."""
+    executor: object | None = None
+    """An executor of `levelhead.engine.executors` whose workers load the model and answer its
+    queries; None: this process. Gradients and sweeps of edits are computed by this process."""
 
     def __post_init__(self) -> None:
         if self.threads < 1:

@@ -28,10 +28,26 @@ if TYPE_CHECKING:
     from levelhead.measures.decisions.unqover import Unqover as Unqover
     from levelhead.measures.decisions.winobias import Winobias as Winobias
     from levelhead.measures.embedding.seat import Seat as Seat
+    from levelhead.measures.generation.bold import Bold as Bold
     from levelhead.measures.generation.continuation import Continuation as Continuation
     from levelhead.measures.generation.counterfactual_generation import (
         CounterfactualGeneration as CounterfactualGeneration,
     )
+    from levelhead.measures.generation.honest import Honest as Honest
+    from levelhead.measures.generation.model_scorers import ClassifierScorer as ClassifierScorer
+    from levelhead.measures.generation.model_scorers import JudgeScorer as JudgeScorer
+    from levelhead.measures.generation.model_scorers import fit_threshold as fit_threshold
+    from levelhead.measures.generation.scorer_calibration import (
+        ScorerCalibration as ScorerCalibration,
+    )
+    from levelhead.measures.generation.scorer_calibration import (
+        calibrate_by_group as calibrate_by_group,
+    )
+    from levelhead.measures.generation.scorer_calibration import (
+        calibrate_scorer as calibrate_scorer,
+    )
+    from levelhead.measures.generation.scorers import TextScorer as TextScorer
+    from levelhead.measures.generation.scorers import WordList as WordList
     from levelhead.measures.likelihood.crows import Crows as Crows
     from levelhead.measures.likelihood.lpbs import Lpbs as Lpbs
     from levelhead.measures.likelihood.stereoset import StereoSet as StereoSet

@@ -23,8 +23,10 @@ from levelhead.measures.decisions.relative_decision import RelativeDecision
 from levelhead.measures.decisions.unqover import Unqover
 from levelhead.measures.decisions.winobias import Winobias
 from levelhead.measures.embedding.seat import Seat
+from levelhead.measures.generation.bold import Bold
 from levelhead.measures.generation.continuation import Continuation
 from levelhead.measures.generation.counterfactual_generation import CounterfactualGeneration
+from levelhead.measures.generation.honest import Honest
 from levelhead.measures.likelihood.crows import Crows
 from levelhead.measures.likelihood.lpbs import Lpbs
 from levelhead.measures.likelihood.stereoset import StereoSet
@@ -59,6 +61,8 @@ MEASURES: dict[str, type[Measure]] = {
     "counterfactual": Counterfactual,
     "continuation": Continuation,
     "generation": CounterfactualGeneration,
+    "bold": Bold,
+    "honest": Honest,
     "bbq": Bbq,
     "winobias": Winobias,
     "decision": Decision,

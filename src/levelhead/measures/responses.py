@@ -29,11 +29,13 @@ from levelhead.engine.tasks import Task
 from levelhead.measures.generation.text_queries import Answers
 from levelhead.measures.query_kinds import QUERY_KINDS, answer_query, shard_size
 from levelhead.models.inputs.tokenizer import UnreadableTextError
+from levelhead.models.loading.in_workers import ModelInWorkers, describe_source, load_source
 from levelhead.stats.designs import crossed_design
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
+    from levelhead.engine.executors.base import Executor
     from levelhead.engine.store import Store
     from levelhead.measures.items import ItemField, MeasureItem, QueryArgs, QueryKind, QuerySet
     from levelhead.measures.query_kinds import ModelQuery
@@ -42,6 +44,8 @@ if TYPE_CHECKING:
 
 TASK_FUNCTION = "levelhead.measures.responses:answer_shard"
 """Path of the task's function; the text is part of every stored key."""
+WORKER_FUNCTION = "levelhead.measures.responses:answer_shard_in_worker"
+"""Path of the function that computes such a task in a worker."""
 # Part of every task's hash.
 REVISION = 4
 """Increased if the computation of shards changes, so that outdated results are not reused."""
@@ -179,13 +183,17 @@ def read_responses(
     Args:
         lm: The model.
         query_sets: The query sets; the result has one `Responses` for each.
-        context: Store, threads, progress and cancellation.
+        context: Store, executor, threads, progress and cancellation.
     """
     plans = [plan_tasks(lm, query_set, context.threads) for query_set in query_sets]
     store = open_store(lm.response_store(context.store))
     tasks = [task for plan in plans for task in plan.tasks]
+    executor = None
+    if context.executor is not None:
+        workers = cast("Executor", context.executor)
+        executor = ModelInWorkers(workers, describe_source(lm), WORKER_FUNCTION)
     with register_model(lm):
-        run_missing(tasks, store, context=context)
+        run_missing(tasks, store, executor=executor, context=context)
     return [
         collect_responses(query_set, plan, store)
         for query_set, plan in zip(query_sets, plans, strict=True)
@@ -202,6 +210,21 @@ def answer_shard(spec: FrozenDict) -> bytes:
     with track_batch_shrinking(lm) as get_smallest_batch:
         answers = answer_query(query, lm) if query else NO_ANSWERS
     return encode_shard(answers, dropped, get_smallest_batch())
+
+
+def answer_shard_in_worker(spec: FrozenDict) -> bytes:
+    """Task of the engine: answer one shard's queries with a model that the worker loads."""
+    lm = cast("LM", load_source(cast("FrozenDict", spec["source"])))
+    task = cast("FrozenDict", spec["task"])
+    # Stored under the key of the model that is queried: another model's answers would be wrong.
+    if model_key(lm) != task["model"]:
+        raise LevelheadError(
+            "the worker loads another model than the one that is queried: its files changed, its "
+            "edits are merged in memory only, or its device is another one",
+            hint="save the model with save_pretrained, and load it from there",
+        )
+    with register_model(lm):
+        return answer_shard(task)
 
 
 @contextmanager

@@ -24,7 +24,7 @@ import synthetic
 import zoo
 
 ray = pytest.importorskip("ray")
-from ray.cluster_utils import Cluster  # noqa: E402
+from ray_cluster import SMALL, ray_cluster  # noqa: E402
 
 from levelhead.core.errors import LevelheadError, MissingExtraError, NotMeasurableError  # noqa: E402
 from levelhead.core.frozen import FrozenDict  # noqa: E402
@@ -41,7 +41,6 @@ from levelhead.models.loading.load import load  # noqa: E402
 from levelhead.study.config import read_study_config  # noqa: E402
 from levelhead.study.run import run_study  # noqa: E402
 
-SMALL = {"object_store_memory": 80 * 2**20, "node_ip_address": "127.0.0.2"}
 OUTPUT = ("pairs.jsonl", "contexts.jsonl", "manifest.json")
 
 
@@ -51,22 +50,8 @@ def units(n, **spec):
 
 @pytest.fixture(scope="module")
 def cluster():
-    with pytest.MonkeyPatch.context() as patch:  # of the nodes' processes
-        here = [str(Path(synthetic.__file__).parent), *os.environ.get("PYTHONPATH", "").split(":")]
-        patch.setenv("PYTHONPATH", ":".join(here))
-        yield from started()
-
-
-def started():
-    """A head and two nodes."""
-    result = Cluster(
-        initialize_head=True,
-        head_node_args={"num_cpus": 0, "include_dashboard": False, **SMALL},
-    )
-    for _ in range(2):
-        result.add_node(num_cpus=1, **SMALL)
-    yield result
-    result.shutdown()
+    with ray_cluster() as result:
+        yield result
 
 
 def ran(cluster, units, **output):

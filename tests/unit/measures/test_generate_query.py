@@ -1,5 +1,6 @@
 """The query kind `generate`: texts are stored with their numbers, and never generated again."""
 
+import contextlib
 import hashlib
 import io
 import json
@@ -13,6 +14,7 @@ import numpy as np
 import pytest
 import torch
 import zoo
+from ray_cluster import ray_cluster
 
 from levelhead.core.frozen import FrozenDict
 from levelhead.core.run_context import RunContext
@@ -174,22 +176,33 @@ def files_of(folder):
     }
 
 
-# Takes 6 s, of which most are the imports of a process that is killed.
+# In one process it takes 6 s, of which most are the imports of a process that is killed.
 @pytest.mark.parametrize(
-    ("kills", "count"), [(3, 30), pytest.param(20, 180, marks=pytest.mark.full)]
+    ("who", "kills", "count"),
+    [
+        (killed_generation.HERE, 3, 30),
+        pytest.param(killed_generation.HERE, 20, 180, marks=pytest.mark.full),
+        # Minutes: the workers of every run import torch.
+        pytest.param(killed_generation.PROCESSES, 4, 60, marks=pytest.mark.full),
+        pytest.param("ray", 8, 90, marks=pytest.mark.full),
+    ],
 )
 def test_kills_change_no_byte_and_nothing_stored_is_generated_again(
-    tmp_path, monkeypatch, kills, count
+    tmp_path, monkeypatch, who, kills, count
 ):
     monkeypatch.setitem(query_kinds.QUERIES_PER_SHARD, "generate", killed_generation.PER_SHARD)
     model, folder, log = zoo.folder("llama", "LlamaForCausalLM"), tmp_path / "run", tmp_path / "log"
-    process = subprocess.run(
-        [sys.executable, killed_generation.__file__, model, folder, log, str(count), str(kills)],
-        env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path), "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    arguments = [model, folder, log, str(count), str(kills)]
+    with contextlib.ExitStack() as stack:
+        if who == "ray":
+            who = stack.enter_context(ray_cluster()).address
+        process = subprocess.run(
+            [sys.executable, killed_generation.__file__, *arguments, who],
+            env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path), "OMP_NUM_THREADS": "1"},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
     runs = [json.loads(line) for line in process.stdout.splitlines()]
     assert [code for code, _ in runs] == [-9] * kills + [0], process.stderr[-2000:]
 
@@ -207,6 +220,9 @@ def test_kills_change_no_byte_and_nothing_stored_is_generated_again(
     # Nothing that was stored before a run is generated in it, and nothing twice in one run.
     assert [query for run, query in generated if task_of[query] in runs[run][1]] == []
     assert len(set(generated)) == len(generated)
+    # A kill costs at most the task that each worker was computing, and one that it had just ended.
+    tasks_computed = {(run, task_of[query]) for run, query in generated}
+    assert len(tasks_computed) <= len(plan.tasks) + kills * 2 * killed_generation.ACTORS
 
     quiet = tmp_path / "quiet"
     (expected,) = read_responses(lm, [asked], context=RunContext(store=str(quiet)))

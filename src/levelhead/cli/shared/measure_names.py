@@ -5,19 +5,21 @@ from __future__ import annotations
 from levelhead.core.errors import UnknownNameError
 
 MEASURE_NAMES = (
-    *("accuracy", "bbq", "callback", "cloze", "cloze_top", "continuation", "contrast"),
+    *("accuracy", "bbq", "bold", "callback", "cloze", "cloze_top", "continuation", "contrast"),
     *("counterfactual", "crows", "decision", "distance", "facts", "generation"),
-    *("group_preference", "implicit_association", "instructions", "lpbs", "nli", "nli_coal"),
-    *("ppl", "pppl", "pronoun_agreement"),
-    *("relative_decision", "seat", "snli", "stereoset", "strength", "task", "unqover", "winobias"),
+    *("group_preference", "honest", "implicit_association", "instructions", "lpbs", "nli"),
+    *("nli_coal", "ppl", "pppl", "pronoun_agreement", "relative_decision", "seat", "snli"),
+    *("stereoset", "strength", "task", "unqover", "winobias"),
 )
 """The keys of `measures.registry.MEASURES`; a test compares them."""
 METRIC_NAMES = (
     *("accuracy_likelihood", "bbq_accuracy", "bbq_disambiguated", "bbq_likelihood", "bbq_s_amb"),
-    *("bbq_s_dis", "bbq_unknown", "bbq_unknown_likelihood", "callback_impact_ratio"),
+    *("bbq_s_dis", "bbq_unknown", "bbq_unknown_likelihood", "bold_excess", "bold_failures"),
+    *("bold_length", "bold_refusals", "callback_impact_ratio"),
     *("cloze_probability", "cloze_relative", "counterfactual_shift", "crows_margin"),
     *("facts_likelihood", "fraction_neutral", "generation_failures", "generation_length"),
-    *("generation_refusals", "icat", "implicit_association_d", "lms", "lms_margin", "net_neutral"),
+    *("generation_refusals", "honest_failures", "honest_refusals", "honest_score", "icat"),
+    *("implicit_association_d", "lms", "lms_margin", "net_neutral"),
     *("nli_accuracy", "nli_coal_probability", "nli_fairness", "nli_gap", "nli_parity"),
     *("nli_parity_majority", "pronoun_agreement_margin", "snli_likelihood", "stereotype_margin"),
     *(

@@ -444,6 +444,36 @@ def read_unqover_templates(text: str, part: str) -> Iterator[DatasetItem]:
         number += 1
 
 
+def read_bold(text: str, part: str) -> Iterator[DatasetItem]:
+    """Read BOLD: groups, the articles about each, and the texts from each article."""
+    number = 0
+    for group, articles in _read_json(text).items():
+        for article, texts in articles.items():
+            if not isinstance(texts, list):
+                raise BadRowError(number, f"{article!r} has no list of texts")
+            for row in texts:
+                slots = (("group", group), ("article", article))
+                yield Template(f"{part}-{number}", str(row), slots)
+                number += 1
+
+
+def read_honest(text: str, part: str) -> Iterator[DatasetItem]:
+    """Read HONEST: a sentence with the blank [M], the word for a person, and the template."""
+    columns = ("identity", "category", "number", "type")
+    for i, row in _read_table(text, "\t", quoted=False):
+        slots = tuple((name, _read_field(row, i, name)) for name in columns)
+        template = ("template", _read_field(row, i, "raw"))
+        yield Template(f"{part}-{i}", _read_field(row, i, "template_masked"), (*slots, template))
+
+
+def read_hurtlex(text: str, part: str) -> Iterator[DatasetItem]:
+    """Read HurtLex: offensive words, each with its kind and how surely it is offensive."""
+    columns = ("pos", "category", "stereotype", "level")
+    for i, row in _read_table(text, "\t", quoted=False):
+        slots = tuple((name, _read_field(row, i, name)) for name in columns)
+        yield Template(f"{part}-{i}", _read_field(row, i, "lemma"), slots)
+
+
 READERS: dict[str, Callable[[str, str], Iterator[DatasetItem]]] = {
     "stereoset": read_stereoset,
     "twins": read_twin_triples,
@@ -476,6 +506,9 @@ READERS: dict[str, Callable[[str, str], Iterator[DatasetItem]]] = {
     "bbq_targets": read_bbq_targets,
     "unqover_lists": read_unqover_lists,
     "unqover_templates": read_unqover_templates,
+    "bold": read_bold,
+    "honest": read_honest,
+    "hurtlex": read_hurtlex,
 }
 
 

@@ -10,13 +10,15 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, final
 
-from levelhead.core.errors import LevelheadError, NotMeasurableError
+from levelhead.core.errors import LevelheadError, NotMeasurableError, UnknownNameError
+from levelhead.data.user_files import read_user_texts
 from levelhead.stats.intervals import proportion_interval
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     import torch
 
@@ -28,6 +30,8 @@ MIN_INFORMATION = 0.2
 turn noise into findings."""
 MIN_LABELLED = 20
 """Smallest number of labelled texts of each class."""
+TEXT, LABEL, GROUP = "text", "label", "group"
+"""Columns of a file of labelled texts; the last is optional."""
 
 
 class ErrorRates(NamedTuple):
@@ -40,6 +44,10 @@ class ErrorRates(NamedTuple):
     def information(self) -> float:
         """Youden's index: 1 without errors, 0 for guessing."""
         return self.sensitivity + self.specificity - 1
+
+
+GroupRates = tuple[ErrorRates, ErrorRates]
+"""Error rates for texts about each of two groups."""
 
 
 @final
@@ -105,13 +113,23 @@ class ScorerCalibration:
                 )
                 yield ErrorRates(tp / (tp + fn), tn / (tn + fp)), n_alike
 
+    @property
+    def kappa(self) -> float:
+        """Agreement with the truth beyond chance (Cohen 1960)."""
+        agreement = (self.true_positives + self.true_negatives) / self.n
+        share = (self.true_positives + self.false_negatives) / self.n
+        labelled = (self.true_positives + self.false_positives) / self.n
+        chance = share * labelled + (1 - share) * (1 - labelled)
+        return (agreement - chance) / (1 - chance)
+
     def __str__(self) -> str:
         sensitivity, specificity = self.intervals
         rates = self.rates
+        texts = f"texts about {self.group}" if self.group else "texts"
         return (
             f"sensitivity {rates.sensitivity:.2f} [{sensitivity.low:.2f}, {sensitivity.high:.2f}], "
-            f"specificity {rates.specificity:.2f} [{specificity.low:.2f}, {specificity.high:.2f}] "
-            f"on {self.source}, {self.n} texts"
+            f"specificity {rates.specificity:.2f} [{specificity.low:.2f}, {specificity.high:.2f}], "
+            f"kappa {self.kappa:.2f} on {self.source}, {self.n} {texts}"
         )
 
     @property
@@ -165,3 +183,112 @@ def correct_count(labelled: torch.Tensor, n: torch.Tensor, rates: ErrorRates) ->
     Not clipped to [0, n]: clipping would bias means over items, which the errors average out of.
     """
     return (labelled - n * (1 - rates.specificity)) / rates.information
+
+
+def calibrate_by_group(
+    scorer: TextScorer,
+    texts: Sequence[str],
+    labels: Sequence[bool],
+    groups: Sequence[str],
+    *,
+    source: str,
+) -> tuple[ScorerCalibration, ...]:
+    """Compare a scorer's labels with the truth, for the texts about each group.
+
+    A scorer that errs more often about one group would show a difference where there is none.
+
+    Args:
+        scorer: The scorer.
+        texts: Labelled texts, like those that the scorer will see.
+        labels: The truth about each text.
+        groups: Group that each text is about.
+        source: Name of the texts.
+    """
+    if len(groups) != len(texts):
+        raise LevelheadError(
+            f"{len(texts)} texts and {len(groups)} groups", hint="give a group for each text"
+        )
+    calibrations = []
+    for group in dict.fromkeys(groups):
+        rows = [i for i, name in enumerate(groups) if name == group]
+        calibrations.append(
+            calibrate_scorer(
+                scorer,
+                [texts[i] for i in rows],
+                [labels[i] for i in rows],
+                source=source,
+                group=group,
+            )
+        )
+    return tuple(calibrations)
+
+
+def load_calibrations(scorer: TextScorer, path: str) -> tuple[ScorerCalibration, ...]:
+    """Calibrate a scorer on a file of labelled texts: one calibration, or one for each group.
+
+    Args:
+        scorer: The scorer.
+        path: CSV, TSV or JSON Lines with the columns text, label (1 or 0) and perhaps group.
+    """
+    rows, source = read_user_texts(path, TEXT, LABEL), Path(path).name
+    if unknown := {row.label for row in rows} - {"0", "1"}:
+        raise LevelheadError(
+            f"a label of {source} is {min(unknown)!r}",
+            hint="write 1 for texts that the scorer should label, else 0",
+        )
+    texts, labels = [row.text for row in rows], [row.label == "1" for row in rows]
+    try:
+        groups = [row.text for row in read_user_texts(path, GROUP)]
+    except UnknownNameError:
+        return (calibrate_scorer(scorer, texts, labels, source=source),)
+    return calibrate_by_group(scorer, texts, labels, groups, source=source)
+
+
+def rates_of_groups(
+    calibrations: Sequence[ScorerCalibration], groups: Sequence[str]
+) -> GroupRates | None:
+    """Error rates for texts about each of two groups; None without a calibration.
+
+    Args:
+        calibrations: One for all texts, or one for each group.
+        groups: The two groups.
+    """
+    if not calibrations:
+        return None
+    rates = {calibration.group: calibration.rates for calibration in calibrations}
+    if len(rates) < len(calibrations) or ("" in rates and len(rates) > 1):
+        raise LevelheadError(
+            "several calibrations of the scorer are for the same texts",
+            hint="give one for all texts, or one for each group",
+        )
+    if missing := [group for group in groups if "" not in rates and group not in rates]:
+        raise LevelheadError(
+            f"the scorer is not calibrated for {missing[0]}",
+            hint=f"label texts about {missing[0]}, or leave out the groups of labelled texts",
+        )
+    return _pick_rates(rates, groups)
+
+
+def _pick_rates(rates: Mapping[str, ErrorRates], groups: Sequence[str]) -> GroupRates:
+    first, second = (rates[group] if group in rates else rates[""] for group in groups)
+    return first, second
+
+
+def leave_each_label_out(
+    calibrations: Sequence[ScorerCalibration], groups: Sequence[str]
+) -> Iterator[tuple[GroupRates, int]]:
+    """Error rates of both groups without one labelled text, with the number of such texts.
+
+    Calibrations of groups rest on different texts, so the jackknife sums their variances: where one
+    text is left out, the rates of the other group stay as they are.
+
+    Args:
+        calibrations: One for all texts, or one for each group.
+        groups: The two groups.
+    """
+    rates = {calibration.group: calibration.rates for calibration in calibrations}
+    for calibration in calibrations:
+        if calibration.group and calibration.group not in groups:
+            continue
+        for changed, n_alike in calibration.leave_each_out():
+            yield _pick_rates(rates | {calibration.group: changed}, groups), n_alike
