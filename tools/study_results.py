@@ -20,6 +20,7 @@ from levelhead.core.calibration import failed_calibration_mark
 from levelhead.core.files import write_atomic
 from levelhead.core.results import StepFailure
 from levelhead.locate.head_map import HeadMap
+from levelhead.mitigate.evaluation.price import MitigationReport
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -115,6 +116,10 @@ def run_rows(folder: Path) -> Iterator[dict[str, str]]:
             is_task = step.startswith("glue.")
             kept = (row for row in rows if row["step"] == step)
             yield from (study_row(row) for row in kept if is_task or TOP_K not in row["name"])
+            if step.startswith("mitigation."):
+                # Without these rows, a cost that could not be measured would look like none.
+                for gap in MitigationReport.from_json(text).unmeasured:
+                    yield {"step": step, "name": gap.measure, "note": f"not compared: {gap.reason}"}
 
 
 def csv_text(rows: Iterable[dict[str, str]]) -> str:

@@ -13,6 +13,7 @@ from maps import head_map
 from levelhead.calibrate.tables import TextTable, make_calibration_tables
 from levelhead.core.calibration import Calibration
 from levelhead.core.results import StepFailure
+from levelhead.mitigate.evaluation.price import MitigationReport, Unmeasured
 from levelhead.study.table import to_csv
 from levelhead.study.table_row import TableRow
 
@@ -77,7 +78,7 @@ def test_every_data_file_is_linked():
 def test_lists_of_studies_agree_with_their_files(tool):
     study_results = tool("study_results")
     runs = []
-    for page in ("bias-a-head.md", "counteracts.md", "projective-methods.md"):
+    for page in ("bias-a-head.md", "bbq-heads.md", "counteracts.md", "projective-methods.md"):
         text = between(page, study_results.BEGIN, study_results.END)
         listed = re.findall(r"\[(\S+)\.csv\]", text)
         texts = {run: (study_results.DATA / f"{run}.csv").read_text() for run in listed}
@@ -210,3 +211,18 @@ def test_only_valid_tests_are_bold(tool, cells, text):
     row = {"value": "1", "low": "0.5", "high": "2", "parity": "0", "p": "0.01"}
     row |= {"mark": "", "note": ""}
     assert tool("real_results").summary_cell(row | cells) == text
+
+
+def test_what_a_mitigation_could_not_compare_is_a_row(tool, tmp_path):
+    report = MitigationReport(
+        bias=(), price=(), unmeasured=(Unmeasured(measure="facts", reason="no item changed"),)
+    )
+    (tmp_path / "results").mkdir()
+    (tmp_path / "results" / "mitigation.mask.json").write_text(report.to_json())
+    (tmp_path / "table.csv").write_text(to_csv([]))
+    (row,) = tool("study_results").run_rows(tmp_path)
+    assert row == {
+        "step": "mitigation.mask",
+        "name": "facts",
+        "note": "not compared: no item changed",
+    }

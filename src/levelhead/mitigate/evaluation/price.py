@@ -13,7 +13,6 @@ from levelhead.core.errors import LevelheadError, NotMeasurableError
 from levelhead.core.notebook import NotebookResult
 from levelhead.core.results import Record
 from levelhead.core.run_context import Inference, RunContext
-from levelhead.engine.executors.base import RunCancelledError
 from levelhead.measures.compare import (
     NEARER,
     Comparison,
@@ -152,9 +151,8 @@ def evaluate_mitigation(
             row = compare(measure, *models, inference=inference, context=context)
             # A model that cannot do the task any more also treats groups alike.
             skill = measure.assess_skill(models[1], context=context)
-        except RunCancelledError:
-            raise
-        except LevelheadError as error:
+        # Not other errors, such as missing data: a stored report would keep them.
+        except NotMeasurableError as error:
             without_spread = _describe_without_spread(measure, models, inference.level, context)
             unmeasured.append(
                 without_spread or Unmeasured(measure=measure.name, reason=error.problem)
@@ -185,7 +183,7 @@ def _describe_without_spread(
         values = [metric.per_item_values(responses) for responses in (base, mitigated)]
         design = measure.design(base, metric)
         totals = [float(metric.aggregate(part, design.full_sample)) for part in values]
-    except LevelheadError:
+    except NotMeasurableError:
         return None
     if base.items != mitigated.items:
         return None
