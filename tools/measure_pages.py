@@ -37,8 +37,6 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).parents[1]
 PAGES = ROOT / "docs" / "measures"
 COMMON = {
-    "groups": "The two groups to compare; by default the first two of the lexicon.",
-    "lexicon": "The word list: a name or a path.",
     "labels": "Names of the model's classes, in their order; by default those of its config.",
     "pairs": "Your own pairs instead of the data set.",
     "triples": "Your own triples instead of the data set.",
@@ -58,9 +56,11 @@ COMMON = {
 """Meaning of options whose class does not describe them."""
 SHARED = ("subsample_fraction", "metric")
 """Options of every measure: the catalogue describes them once."""
+USUAL = ("lexicon", "groups")
+"""Options with the same meaning in most measures: likewise, unless a class describes its own."""
 SHOWN_PARTS = 4
 """A default with more parts is shown by its first two and their number."""
-DECISIONS = ("style", "system", "thinking", "answer_start", "per_token")
+DECISIONS = ("style", "system", "thinking", "answer_start", "per_token", "generated_answers")
 """Options of every measure of decisions: likewise."""
 SCORED = ("scorer", "calibration", "refusal_phrases", "top_p", "seed", "system")
 """Options of every measure of scored texts: the page of generations describes them."""
@@ -109,6 +109,7 @@ def options_table(name: str) -> str:
         )
         for field in fields(cls)
         if field.name not in (*SHARED, *described_elsewhere(cls))
+        and (field.name not in USUAL or texts.get(field.name))
     ]
     return _table(("option", "default", "values", "meaning"), rows)
 
