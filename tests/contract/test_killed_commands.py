@@ -1,7 +1,7 @@
 """Commands that are killed at random moments and run again: the same files, and no process left.
 
-A hundred kills in the full tier. In the fast tier, a measure and a job of two workers are killed
-once each.
+A hundred kills, in the full tier: each is a cold start. In the fast tier `test_resume_after_kill`,
+`test_processes` and the tests of each command kill jobs that are already imported.
 """
 
 import os
@@ -163,13 +163,6 @@ def check_kills(commands, name, kills, tmp_path):
     result = tree(folder)
     assert result.keys() == expected.keys()
     assert [path for path in expected if result[path] != expected[path]] == []
-
-
-@pytest.mark.timeout(120)
-@pytest.mark.parametrize("name", ["measure", "mine"])
-def test_a_killed_command_continues(commands, name, tmp_path):
-    """Takes 10 s each: three cold starts, which import torch."""
-    check_kills(commands, name, 1, tmp_path)
 
 
 @pytest.mark.full

@@ -97,9 +97,9 @@ def test_every_measure_of_utility_says_which_way_is_worse():
         *("winobias_accuracy", "winobias_likelihood"),
     )
     higher = ("ppl", "pppl", "unqover_attribute_error", "unqover_position_error")
-    assert worse == dict.fromkeys(higher, "higher") | dict.fromkeys(
-        (*lower, *smooth, "pronoun_agreement_margin", *decisions), "lower"
-    )
+    chat = ("instructions", "facts", "facts_likelihood")
+    names = (*lower, *smooth, "pronoun_agreement_margin", *decisions, *chat)
+    assert worse == dict.fromkeys(higher, "higher") | dict.fromkeys(names, "lower")
 
 
 def test_a_role_that_contradicts_itself_is_refused():

@@ -58,10 +58,10 @@ def test_every_step_is_done_and_told(every_step):
         *("against.base.seat", "removed.edit"),
         *("map.gender", "describe.gender", "control.gender.3"),
         *("splits.gender", "greedy.gender", "map.again"),
-        *("masking.heads", "lines.heads", "amplify.heads", "explain.heads", "example.heads"),
-        "compare.itself",
+        *("masking.heads", "mitigation.heads", "lines.heads", "amplify.heads"),
+        *("explain.heads", "example.heads", "compare.itself"),
     ]
-    assert output[-1] == ("done", 20, 20)
+    assert output[-1] == ("done", 21, 21)
     assert {name for name, _, _ in output[:-1]} == set(results)
     assert set(studies.contents(folder)) == {"table.csv", *(f"{name}.json" for name in results)}
     assert results["map.gender"] == HeadMap.from_json(
@@ -83,6 +83,7 @@ def test_every_step_is_done_and_told(every_step):
         **{
             "greedy": "GreedySelection",
             "masking": "MaskingReport",
+            "mitigation": "MitigationReport",
             "lines": "MaskingCurves",
             "amplify": "AmplifyReport",
         },

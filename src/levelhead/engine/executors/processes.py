@@ -230,9 +230,10 @@ def _die_with_driver() -> None:
 
     # A thread, because the main thread may be inside a task for hours.
     threading.Thread(target=wait_for_end, daemon=True).start()
-    if sys.platform == "linux":
-        # The thread cannot run while a library computes without releasing the interpreter's lock;
-        # the kernel's signal comes anyway. A driver that ended before this line sends none.
+    # The thread cannot run while a library computes without releasing the interpreter's lock; the
+    # kernel's signal comes anyway. A process that a fork server started is no child of the driver.
+    if sys.platform == "linux" and os.getppid() == driver.pid:
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+        # A driver that ended before the call sends no signal.
         if os.getppid() != driver.pid:
             os._exit(1)
