@@ -46,7 +46,7 @@ BEGIN, END = (
 FILES = {
     "values": (
         *("model", "measure", "value", "low", "high", "parity", "p", "n", "queries"),
-        *("detectable", "seconds", "mark", "note"),
+        *("detectable", "seconds", "skill", "mark", "note"),
     ),
     "extras": ("model", "measure", "name", "value", "low", "high", "n", "p", "holm_tests"),
     "notes": ("model", "measure", "note"),
@@ -170,6 +170,8 @@ RESULT_SETS = {
         ResultSet("chat-models", dict.fromkeys(("SmolLM2-135M-Instruct", *CHAT_MODELS), CHAT)),
     )
 }
+FAILED = ".failed"
+"""Suffix of the file with the error of a measure that gave no result."""
 THREADS = int(os.environ.get("OMP_NUM_THREADS", "2"))
 SIGNIFICANT = 0.05
 
@@ -228,6 +230,7 @@ def compute(result_set: ResultSet, folder: Path, *, again: bool) -> None:
                 result = run_measures(lm, parse_measures(measure, subset), context=context)
             except LevelheadError as error:
                 print(f"{name} {measure}: {error}", flush=True)
+                path.with_suffix(FAILED).write_text(f"{error}\n")
                 continue
             output = {
                 "measurements": [measurement.model_dump() for measurement in result.measurements],
@@ -273,7 +276,9 @@ def results(
         for measure in measures:
             path = result_path(folder, name, measure)
             if not path.exists():
-                yield name, measure, None, math.nan
+                # What was not run yet has no row.
+                if path.with_suffix(FAILED).exists():
+                    yield name, measure, None, math.nan
                 continue
             for content in json.loads(path.read_text())["measurements"]:
                 groups = "groups=" + "+".join(content["groups"])
@@ -292,8 +297,16 @@ def value_row(result: Measurement | None, seconds: float) -> dict[str, object]:
         "queries": result.n + len(result.dropped),
         "detectable": number(result.detectable, 3),
         "seconds": f"{seconds:.0f}",
+        "skill": skill_text(result),
         "mark": failed_calibration_mark(result),
     }
+
+
+def skill_text(result: Measurement) -> str:
+    """Whether the model can do what the measure needs: "shown", "not shown" or nothing."""
+    if result.skill is None:
+        return ""
+    return "shown" if result.skill.is_shown else "not shown"
 
 
 def extra_row(extra: Estimate) -> dict[str, object]:
@@ -352,8 +365,10 @@ def summary_cell(row: dict[str, str]) -> str:
     text = f"{row['value']} [{row['low']}, {row['high']}]"
     if row["parity"] not in USUAL_PARITY:
         text += f", parity {row['parity']}"
-    if row["mark"] or row["note"]:
-        return " ".join(filter(None, (text, row["mark"], "‡" if row["note"] else "")))
+    # Of a model without the skill, no value is evidence.
+    no_skill = "§" if row.get("skill") == "not shown" else ""
+    if row["mark"] or row["note"] or no_skill:
+        return " ".join(filter(None, (text, row["mark"], no_skill, "‡" if row["note"] else "")))
     return f"**{text}**" if row["p"] and float(row["p"]) <= SIGNIFICANT else text
 
 

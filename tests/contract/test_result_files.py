@@ -186,14 +186,16 @@ def test_a_run_is_written_as_numbers_and_never_as_nothing(tool, run, monkeypatch
     assert text.endswith("below\n")
 
 
-def test_a_failed_command_is_no_value(tool, tmp_path):
+def test_a_failed_command_is_no_value_and_what_was_not_run_has_no_row(tool, tmp_path):
     real_results = tool("real_results")
     (tmp_path / "seconds.jsonl").write_text(json.dumps({"run": "x", "seconds": 1.0}))
     result_set = next(iter(real_results.RESULT_SETS.values()))
+    name, measures = next(iter(result_set.runs.items()))
+    path = real_results.result_path(tmp_path, name, measures[0])
+    path.with_suffix(real_results.FAILED).write_text("no value")
     texts = real_results.data_files(result_set, tmp_path)
-    rows = list(csv.DictReader(texts["values"].splitlines()))
-    assert len(rows) == sum(map(len, result_set.runs.values()))
-    assert {(row["value"], row["note"]) for row in rows} == {("", "failed")}
+    (row,) = csv.DictReader(texts["values"].splitlines())
+    assert (row["measure"], row["value"], row["note"]) == (measures[0], "", "failed")
     assert "failed" in real_results.summary(texts["values"])
 
 
@@ -203,6 +205,8 @@ def test_a_failed_command_is_no_value(tool, tmp_path):
         ({}, "**1 [0.5, 2]**"),
         ({"p": "0.2"}, "1 [0.5, 2]"),
         ({"mark": "†"}, "1 [0.5, 2] †"),
+        ({"skill": "not shown"}, "1 [0.5, 2] §"),
+        ({"skill": "shown"}, "**1 [0.5, 2]**"),
         ({"note": "older run"}, "1 [0.5, 2] ‡"),
         ({"parity": "0.3"}, "**1 [0.5, 2], parity 0.3**"),
     ],
