@@ -273,5 +273,5 @@ def check_kills(commands, name, kills, tmp_path):
         (AUDIT_WITH_BUDGET, 10),
     ],
 )
-def test_commands_that_are_killed_often_continue(commands, name, kills, tmp_path, record_property):
-    check_kills(commands, name, kills, tmp_path, record_property)
+def test_commands_that_are_killed_often_continue(commands, name, kills, tmp_path):
+    check_kills(commands, name, kills, tmp_path)
