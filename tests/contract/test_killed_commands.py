@@ -1,8 +1,9 @@
 """Commands that are killed at random moments and run again: the same files, and no process left.
 
-A hundred kills, in the full tier: each is a cold start. In the fast tier `test_resume_after_kill`,
-`test_processes`, `test_interrupted_audits` and the tests of each command kill jobs that are already
-imported.
+A hundred kills, in the full tier. The undisturbed run is a cold start, with its own seed of hashes;
+those that are killed are forked from a process that has imported what they need (`warm_start`). In
+the fast tier `test_resume_after_kill`, `test_processes`, `test_interrupted_audits` and the tests of
+each command kill single jobs.
 """
 
 import os
@@ -20,10 +21,12 @@ import metric_cases
 import pytest
 import studies
 import zoo
+from warm_start import WarmStart
 
 pytestmark = pytest.mark.skipif(
     not Path("/proc/self/stat").exists(), reason="finds processes by /proc"
 )
+WORK = Path(__file__).parents[1] / "work"
 FEW = ("--resamples", "99", "--permutations", "99")
 ORPHAN_SECONDS = 5
 """Time within which every process of a killed command must have ended."""
@@ -74,11 +77,16 @@ class Commands:
             biased_classifier.write(inputs / f"{part}.csv", biased_classifier.texts(part))
 
     def arguments(self, name):
-        """The command, as a list of a process's arguments."""
+        """The command for `warm_start`."""
         if name.startswith("audit"):
-            script = Path(__file__).parents[1] / "work" / "tiny_audits.py"
-            return [sys.executable, str(script), str(self.inputs / "suite"), *self.verb(name)]
-        return [sys.executable, "-m", "levelhead", *self.verb(name)]
+            return ["tiny audit", str(self.inputs / "suite"), *self.verb(name)]
+        return ["levelhead", *self.verb(name)]
+
+    def cold_arguments(self, name):
+        """The same as the arguments of a new Python."""
+        if name.startswith("audit"):
+            return [str(WORK / "tiny_audits.py"), str(self.inputs / "suite"), *self.verb(name)]
+        return ["-m", "levelhead", *self.verb(name)]
 
     def verb(self, name):
         """The command of levelhead and its options."""
@@ -128,25 +136,32 @@ def commands(tmp_path_factory):
     return Commands(tmp_path_factory.mktemp("inputs"))
 
 
-def start(arguments, place, log):
-    place.mkdir(exist_ok=True)
-    return subprocess.Popen(
-        arguments,
-        cwd=place,
-        env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
-        stdout=subprocess.DEVNULL,
-        stderr=log,
-        start_new_session=True,
+def environment():
+    return os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+
+
+@pytest.fixture(scope="module")
+def warm():
+    started = WarmStart(environment())
+    yield started
+    started.close()
+
+
+def run_cold(commands, name, place):
+    """Run a command to its end, in a Python of its own."""
+    place.mkdir()
+    command = [sys.executable, *commands.cold_arguments(name)]
+    done = subprocess.run(
+        command, cwd=place, env=environment(), capture_output=True, text=True, check=False
     )
+    assert done.returncode in ENDS, done.stderr[-2000:]
 
 
-def finish(arguments, place):
+def finish(warm, arguments, place):
     """Run to the end; the seconds it took."""
     began = time.monotonic()
-    log_path = place.with_suffix(".log")
-    with log_path.open("wb") as log:
-        process = start(arguments, place, log)
-        assert process.wait(timeout=600) in ENDS, log_path.read_text()[-2000:]
+    log = place.with_suffix(".log")
+    assert warm.wait(warm.start(arguments, place, log), 600) in ENDS, log.read_text()[-2000:]
     return time.monotonic() - began
 
 
@@ -200,21 +215,18 @@ def remaining(pid, before):
         time.sleep(0.05)
 
 
-def kill_after(arguments, seconds, place):
+def kill_after(warm, arguments, seconds, place):
     """Start a command and kill it after so many seconds; whether it was still running."""
-    log_path = place.with_suffix(".log")
-    with log_path.open("wb") as log:
-        process = start(arguments, place, log)
-        try:
-            process.wait(timeout=seconds)
-        except subprocess.TimeoutExpired:
-            before = family(process.pid)
-            os.kill(process.pid, signal.SIGKILL)
-            process.wait()
-            assert remaining(process.pid, before) == []
-            return True
-    assert process.returncode in ENDS, log_path.read_text()[-2000:]
-    return False
+    log = place.with_suffix(".log")
+    pid = warm.start(arguments, place, log)
+    code = warm.wait(pid, seconds)
+    if code is not None:
+        assert code in ENDS, log.read_text()[-2000:]
+        return False
+    before = family(pid)
+    os.kill(pid, signal.SIGKILL)
+    assert remaining(pid, before) == []
+    return True
 
 
 def tree(folder):
@@ -225,32 +237,44 @@ def tree(folder):
     }
 
 
-def check_kills(commands, name, kills, tmp_path):
-    """Kill a command so many times, from its first second to its last, and compare the files.
+def prepare(name, whole, place):
+    """Make the folder of a run that equals another run."""
+    place.mkdir()
+    if name == AUDIT_WITH_BUDGET:
+        # What fits into a budget depends on the machine's load: both have the same plan.
+        (place / "out").mkdir()
+        for file in PLAN:
+            shutil.copy(whole / "out" / file, place / "out" / file)
+
+
+def assert_same(place, expected):
+    result = tree(place)
+    assert result.keys() == expected.keys()
+    assert [path for path in expected if result[path] != expected[path]] == []
+
+
+def check_kills(commands, warm, name, kills, tmp_path):
+    """Kill a command so many times, from its first moment to its last, and compare the files.
 
     After a few kills a run may end. What it leaves must be what an undisturbed run leaves.
     """
     rng = random.Random(name)
     arguments = commands.arguments(name)
     whole = tmp_path / "undisturbed"
-    seconds = finish(arguments, whole)
+    run_cold(commands, name, whole)
     expected = tree(whole)
     assert expected
+    prepare(name, whole, tmp_path / "warm")
+    seconds = finish(warm, arguments, tmp_path / "warm")
+    assert_same(tmp_path / "warm", expected)
     killed = runs = 0
     while killed < kills:
         place = tmp_path / f"killed-{runs}"
-        place.mkdir()
-        if name == AUDIT_WITH_BUDGET:
-            # What fits into a budget depends on the machine's load: both have the same plan.
-            (place / "out").mkdir()
-            for file in PLAN:
-                shutil.copy(whole / "out" / file, place / "out" / file)
+        prepare(name, whole, place)
         for _ in range(min(rng.randint(*IN_A_ROW), kills - killed)):
-            killed += kill_after(arguments, rng.uniform(0.2, 0.9) * seconds, place)
-        finish(arguments, place)
-        result = tree(place)
-        assert result.keys() == expected.keys()
-        assert [path for path in expected if result[path] != expected[path]] == []
+            killed += kill_after(warm, arguments, rng.uniform(0, 0.9) * seconds, place)
+        finish(warm, arguments, place)
+        assert_same(place, expected)
         shutil.rmtree(place)
         runs += 1
 
@@ -273,5 +297,5 @@ def check_kills(commands, name, kills, tmp_path):
         (AUDIT_WITH_BUDGET, 10),
     ],
 )
-def test_commands_that_are_killed_often_continue(commands, name, kills, tmp_path):
-    check_kills(commands, name, kills, tmp_path)
+def test_commands_that_are_killed_often_continue(commands, warm, name, kills, tmp_path):
+    check_kills(commands, warm, name, kills, tmp_path)
