@@ -51,7 +51,7 @@ def read_stereoset(text: str, part: str) -> Iterator[DatasetItem]:
             *(
                 _read_field(row, i, name)
                 for name in (
-                    *("type", "bias_type", "target", "context"),
+                    *("kind" if "kind" in row else "type", "bias_type", "target", "context"),
                     *("stereotype", "anti-stereotype", "unrelated"),
                 )
             ),
@@ -119,8 +119,9 @@ def _make_twin_triple(name: str, rows: dict[str, dict[str, str]]) -> TwinTriple:
 def read_crows_pairs(text: str, part: str) -> Iterator[DatasetItem]:
     """Read CrowS-Pairs."""
     for i, row in _read_table(text, ","):
+        # The English file has no name for the column of numbers, the translations have.
         yield MinimalPair(
-            f"{part}-{_read_field(row, i, '')}",
+            f"{part}-{_read_field(row, i, 'id' if 'id' in row else '')}",
             _read_field(row, i, "bias_type"),
             _read_field(row, i, "stereo_antistereo"),
             _read_field(row, i, "sent_more"),
