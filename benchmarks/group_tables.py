@@ -1,9 +1,9 @@
 """Tables of many groups: coverage of the intervals, level of the tests, and organisms.
 
     python benchmarks/group_tables.py --quick              # under a minute
-    python benchmarks/group_tables.py --write FILE.csv     # about 20 minutes of one core
+    python benchmarks/group_tables.py --write FILE.csv     # about 15 minutes of one core
 
-Simulated tables have known means of the groups. Organisms are small causal models trained with a
+Simulated tables have known means of the groups. Organisms are causal models constructed with a
 known spread between groups, or with an interaction alone. The last line is JSON.
 """
 
@@ -184,7 +184,7 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--write", type=Path)
     options = parser.parse_args()
-    n_tables, n_null = (60, 40) if options.quick else (2000, 600)
+    n_tables, n_null = (60, 40) if options.quick else (600, 400)
     rows = []
     for n_groups in (3,) if options.quick else (3, 5, 8):
         for effect in (0.0, 0.3) if options.quick else (0.0, 0.1, 0.3, 1.0):

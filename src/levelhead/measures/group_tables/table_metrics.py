@@ -104,6 +104,7 @@ def make_table_metrics(
         parity=None,
         direction="larger: the two groups that differ most differ more",
         above="the two groups that differ most differ by more than chance",
+        below="all groups are more alike than chance would make them",
         comparability_key=f"{labels.name} gap",
         closed_form_interval=_largest_gap_interval,
     )
