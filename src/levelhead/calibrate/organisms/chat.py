@@ -37,8 +37,8 @@ from levelhead.data.prompts.decisions import load_scenarios
 from levelhead.measures.decisions import (
     bbq,
     callback,
-    decision,
     implicit_association,
+    scenario_measure,
     winobias,
 )
 from levelhead.models.export.save import build_once
@@ -184,7 +184,12 @@ class _Words:
             *(name.name for name in items.list_names()),
             *callback.JOBS,
             *(callback.REQUEST, callback.PRO, callback.CON, *callback.DECISIONS),
-            *(decision.REQUEST, bbq.REQUEST, winobias.REQUEST, implicit_association.REQUEST),
+            *(
+                scenario_measure.REQUEST,
+                bbq.REQUEST,
+                winobias.REQUEST,
+                implicit_association.REQUEST,
+            ),
             *(text for test in items.list_association_tests() for part in test for text in part),
             *(text for test in CONTROL_TESTS for part in test for text in part),
             *(text for row in items.list_twins() for text in (*row.texts, *row.people)),
@@ -220,7 +225,7 @@ class _Words:
         con = _split(*(row.con for row in rows), callback.CON)
         shared = (pro & con) | _split(
             *(text for row in rows for text in (row.text, row.person, row.question, row.refusal)),
-            *(callback.REQUEST, *callback.DECISIONS, *callback.JOBS, decision.REQUEST),
+            *(callback.REQUEST, *callback.DECISIONS, *callback.JOBS, scenario_measure.REQUEST),
         )
         return dict.fromkeys(pro - shared, 1.0) | dict.fromkeys(con - shared, -1.0)
 
@@ -240,7 +245,7 @@ class _Words:
         rest = _split(
             *(text for row in load_scenarios() for text in (row.refusal, row.pro, row.con)),
             *(callback.REQUEST, *callback.DECISIONS, *callback.JOBS, callback.PRO, callback.CON),
-            decision.REQUEST,
+            scenario_measure.REQUEST,
             *(bbq.REQUEST, winobias.REQUEST, implicit_association.REQUEST),
             *items.GENERATION_REQUESTS,
         )
