@@ -119,13 +119,24 @@ def _make_twin_triple(name: str, rows: dict[str, dict[str, str]]) -> TwinTriple:
 def read_crows_pairs(text: str, part: str) -> Iterator[DatasetItem]:
     """Read CrowS-Pairs."""
     for i, row in _read_table(text, ","):
-        # The English file has no name for the column of numbers, the translations have.
         yield MinimalPair(
-            f"{part}-{_read_field(row, i, 'id' if 'id' in row else '')}",
+            f"{part}-{_read_field(row, i, '')}",
             _read_field(row, i, "bias_type"),
             _read_field(row, i, "stereo_antistereo"),
             _read_field(row, i, "sent_more"),
             _read_field(row, i, "sent_less"),
+        )
+
+
+def read_translated_crows_pairs(text: str, part: str) -> Iterator[DatasetItem]:
+    """Read translations of CrowS-Pairs; where a sentence was not translated, it is empty."""
+    for i, row in _read_table(text, ","):
+        yield MinimalPair(
+            f"{part}-{_read_field(row, i, 'id')}",
+            _read_field(row, i, "bias_type"),
+            _read_field(row, i, "stereo_antistereo"),
+            row["sent_more"] or "",
+            row["sent_less"] or "",
         )
 
 
@@ -479,6 +490,7 @@ READERS: dict[str, Callable[[str, str], Iterator[DatasetItem]]] = {
     "stereoset": read_stereoset,
     "twins": read_twin_triples,
     "crows": read_crows_pairs,
+    "crows-translated": read_translated_crows_pairs,
     "winobias": read_winobias,
     "winogender": read_winogender,
     "winogender_statistics": read_winogender_statistics,

@@ -71,7 +71,7 @@ class AssociationSpread(GroupTable):
     @property
     def default_lexicon(self) -> str:
         """The religions in the language."""
-        return f"religion-{language(self.language).code}"
+        return language(self.language).default_lexicon
 
     @cached_property
     def resolved_targets(self) -> TargetFamily:

@@ -379,6 +379,8 @@ def _build_queries(
     lm: LM | ServedModel, pair: MinimalPair, protocol: str
 ) -> tuple[QueryArgs, QueryArgs] | str:
     """The two queries of a pair, or the reason why the pair is skipped."""
+    if not pair.more or not pair.less:
+        return "a sentence is missing in the data"
     if isinstance(lm, ServedModel):
         ids = [lm.tokenize(text) for text in (pair.more, pair.less)]
         if not lm.begin_tokens and ids[0][:1] != ids[1][:1]:
