@@ -66,6 +66,7 @@ EQUATIONS = {
     "token_mean": "mean of log p over the sentence",
 }
 TYPE_PREFIX = "type: "
+MISSING = "a sentence is missing in the data"
 UNSCORED_START = "they differ in the first token, which has no score without a token before it"
 # Float32 sums of log p over a sentence differ by about this between batch shapes.
 NEAR_TIE = 1e-4
@@ -162,7 +163,9 @@ class Crows(Measure):
         if isinstance(lm, ServedModel):
             lm.tokenize_all([text for pair in self.items for text in (pair.more, pair.less)])
         for pair in self.items:
-            queries = _build_queries(lm, pair, protocol)
+            # One of the French sentences was never translated.
+            is_complete = pair.more and pair.less
+            queries = _build_queries(lm, pair, protocol) if is_complete else MISSING
             item = MeasureItem.from_queries(pair.id, queries, (pair.id,), pair.bias)
             items.append(item._replace(is_flagged=pair.id in self.flags))
         return (
@@ -379,8 +382,6 @@ def _build_queries(
     lm: LM | ServedModel, pair: MinimalPair, protocol: str
 ) -> tuple[QueryArgs, QueryArgs] | str:
     """The two queries of a pair, or the reason why the pair is skipped."""
-    if not pair.more or not pair.less:
-        return "a sentence is missing in the data"
     if isinstance(lm, ServedModel):
         ids = [lm.tokenize(text) for text in (pair.more, pair.less)]
         if not lm.begin_tokens and ids[0][:1] != ids[1][:1]:
