@@ -14,9 +14,9 @@ from levelhead.data.tokenize import fold_case, match_case, strip_clitic
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-PLURAL_PRONOUNS = frozenset({"they", "them", "their", "theirs", "themselves"})
-"""Words of a person or of several: which of them cannot be seen in the word."""
-AGREES_AS_PLURAL = frozenset({"they"})
+PLURAL_PRONOUNS = frozenset({"they", "them", "their", "theirs"})
+"""Words of a person or of several: which of the two cannot be seen in the word."""
+SEVERAL_PEOPLE = "it may stand for several people"
 AUXILIARIES = {
     "is": "are",
     "was": "were",
@@ -55,7 +55,10 @@ MAX_DISTANCE = 4
 
 
 class VerbChange(NamedTuple):
-    """A verb, by the position of its word, and the form that agrees."""
+    """A verb, by the position of its word, and the form that agrees.
+
+    At the position of the pronoun itself it is the clitic after it.
+    """
 
     position: int
     word: str
@@ -82,9 +85,9 @@ def agree_with_plural(words: Sequence[str], i: int) -> Agreement:
         words: words and signs of a text.
         i: position of a pronoun in the subject's role.
     """
-    pronoun, clitic = strip_clitic(words[i])
+    clitic = strip_clitic(words[i])[1]
     if clitic:
-        return _agree_clitic(words, i, pronoun, clitic)
+        return _agree_clitic(words, i, clitic)
     if i + 1 < len(words) and fold_case(words[i + 1]) in ("and", "or"):
         # "She and her friend are": the verb agrees with both already.
         return Agreement()
@@ -122,16 +125,16 @@ def pluralize_verb(word: str) -> str | None:
     return word[:-1] if len(word) > 2 else None
 
 
-def _agree_clitic(words: Sequence[str], i: int, pronoun: str, clitic: str) -> Agreement:
+def _agree_clitic(words: Sequence[str], i: int, clitic: str) -> Agreement:
     """She's -> they're or they've; other clitics stay."""
     if fold_case(clitic[1:]) != "s":
         return Agreement()
     after = fold_case(words[i + 1]) if i + 1 < len(words) else ""
     if after in ("been", "got", "had", "gone", "done", "seen", "taken", "become"):
-        return Agreement((VerbChange(i, f"{pronoun}{clitic[0]}ve"),))
+        return Agreement((VerbChange(i, f"{clitic[0]}ve"),))
     if after.endswith(("ed", "en")):
         return Agreement(reason=f"{words[i]!r} may be short for is or for has")
-    return Agreement((VerbChange(i, f"{pronoun}{clitic[0]}re"),))
+    return Agreement((VerbChange(i, f"{clitic[0]}re"),))
 
 
 def _inverted_auxiliary(words: Sequence[str], i: int) -> VerbChange | None:
