@@ -36,6 +36,8 @@ if TYPE_CHECKING:
     from levelhead.measures.responses import Responses
     from levelhead.models.lm import LM
 
+AGAINST_OTHERS = " against the others"
+"""End of the names of estimates of single groups."""
 INTERACTION = "_interaction"
 """End of the name of the metric that needs two attributes."""
 
@@ -199,7 +201,7 @@ class GroupTable(Measure):
                         difference,
                         (table - others)[:, number],
                         design,
-                        name=f"{group} against the others",
+                        name=f"{group}{AGAINST_OTHERS}",
                     )
                 )
         return holm_corrected(estimates), tuple(notes)
