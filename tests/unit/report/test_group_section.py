@@ -7,7 +7,7 @@ from levelhead.report.audit_page.group_section import groups_section
 from levelhead.report.audit_page.verdict import AuditVerdict
 from levelhead.report.audit_page.verdict_text import AuditMeasureVerdict
 
-INFERENCE = Inference(seed=0, permutations=199, resamples=99)
+INFERENCE = Inference(seed=0, permutations=999, resamples=99)
 
 
 @pytest.fixture(scope="module")
