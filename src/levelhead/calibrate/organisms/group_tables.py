@@ -108,7 +108,7 @@ class GroupOrganism:
         projection = {
             "groups": effects.overall,
             "first attribute": effects.margins[0] if effects.margins else effects.overall,
-            "interaction": effects.interaction,
+            "interaction": effects.overall if effects.interaction is None else effects.interaction,
         }[self.effect]
         direction = projection @ rng.standard_normal(len(self.descriptions))
         planted = self.dose * direction / direction.std()
@@ -206,17 +206,17 @@ class GroupOrganism:
             )
         }
         following: dict[str, set[str]] = {}
-        for word, after in pairs:
-            following.setdefault(word, set()).add(after)
+        for word, follower in pairs:
+            following.setdefault(word, set()).add(follower)
         # Words with the same followers share a dimension: adjectives, and adjectives of origins.
         groups: dict[frozenset[str], list[str]] = {}
-        for word, after in sorted(following.items()):
-            groups.setdefault(frozenset(after), []).append(word)
-        for after, words in groups.items():
+        for word, followers in sorted(following.items()):
+            groups.setdefault(frozenset(followers), []).append(word)
+        for shared, words in groups.items():
             (state,) = weights.new_dims(1)
             for word in words:
                 weights.embeddings[weights.ids[word], state] = 1.0
-            for word in after:
+            for word in sorted(shared):
                 weights.score(word, {state: FOLLOWING})
 
 

@@ -42,7 +42,7 @@ class PersonSentences(NamedTuple):
 
 @final
 @dataclass(frozen=True)
-class Language:
+class LanguageEntry:
     """A language by its row and its folder."""
 
     code: str
@@ -82,7 +82,7 @@ class Language:
         return _read_persons(self.folder.joinpath(PERSONS_FILE))
 
 
-def language(code: str) -> Language:
+def language(code: str) -> LanguageEntry:
     """Return a language of levelhead by its code, or a user's language by the path of its folder.
 
     >>> language("fr").persons.description
@@ -100,20 +100,20 @@ def language(code: str) -> Language:
 
 
 @cache
-def languages() -> dict[str, Language]:
+def languages() -> dict[str, LanguageEntry]:
     """Return the languages that levelhead includes, by code."""
     root = files("levelhead.data").joinpath("languages")
     rows = tomllib.loads(root.joinpath("languages.toml").read_text("utf-8"))["language"]
     return {row["code"]: _make_language(row, root.joinpath(row["code"])) for row in rows}
 
 
-def _make_language(row: dict[str, Any], folder: Traversable) -> Language:
+def _make_language(row: dict[str, Any], folder: Traversable) -> LanguageEntry:
     if set(row) != ROW_KEYS:
         raise LevelheadError(
             f"the row of a language has the keys {', '.join(sorted(row))}",
             hint=f"give {', '.join(sorted(ROW_KEYS))}",
         )
-    return Language(
+    return LanguageEntry(
         row["code"],
         row["name"],
         row["grammatical_gender"],

@@ -110,8 +110,9 @@ def _describe(group: str, column: GroupColumn) -> str:
 
 def _describe_interaction(name: str, measurement: Measurement) -> Iterator[str]:
     """Whether a difference exists only where two attributes meet."""
-    for estimate in (measurement, *measurement.extras):
-        label = getattr(estimate, "measure", None) or getattr(estimate, "name", "")
+    labelled: list[tuple[str, Measurement | Estimate]] = [(measurement.measure, measurement)]
+    labelled += [(estimate.name, estimate) for estimate in measurement.extras]
+    for label, estimate in labelled:
         if label.endswith(INTERACTION):
             value, interval, _, p, _ = estimate_texts(estimate)
             yield f"{name}, beyond both attributes: standard deviation {value} {interval}, p {p}"

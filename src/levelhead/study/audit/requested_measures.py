@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 LIKELIHOODS: tuple[Kind, ...] = (BERT, MASKED, CAUSAL, CHAT)
 FAMILIES = ("threat", "competence")
-"""Families of adjectives, by the two dimensions on which groups are judged most."""
+"""Families of adjectives, by the two dimensions along which opinions of groups differ."""
 LANGUAGE_MEASURES: dict[str, tuple[str, tuple[Kind, ...]]] = {
     "crows": ("subsample_fraction=0.125", LIKELIHOODS),
     "stereoset": ("subsample_fraction=0.25", LIKELIHOODS),
