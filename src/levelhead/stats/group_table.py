@@ -66,7 +66,7 @@ def make_effects(sizes: Sequence[int]) -> Effects:
     return Effects(
         overall,
         (np.kron(center_a, average_b), np.kron(average_a, center_b)),
-        np.kron(center_a, center_b),
+        np.asarray(np.kron(center_a, center_b), dtype=np.float64),
     )
 
 
@@ -78,7 +78,7 @@ def effect_variance(table: Table) -> float:
     """
     means = table.mean(0)
     noise = float(((table - means) ** 2).sum()) / (len(table) - 1) / len(table)
-    return (float(means @ means) - noise) / table.shape[1]
+    return float((means @ means - noise) / table.shape[1])
 
 
 def effect_sd_interval(table: Table, *, level: float = 0.95) -> Interval:

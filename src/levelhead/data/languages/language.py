@@ -79,7 +79,7 @@ class LanguageEntry:
     @property
     def persons(self) -> PersonSentences:
         """Its sentences about a person."""
-        return _read_persons(self.folder.joinpath(PERSONS_FILE))
+        return _parse_persons(self.folder.joinpath(PERSONS_FILE))
 
 
 def language(code: str) -> LanguageEntry:
@@ -123,8 +123,7 @@ def _make_language(row: dict[str, Any], folder: Traversable) -> LanguageEntry:
     )
 
 
-@cache
-def _read_persons(path: Traversable) -> PersonSentences:
+def _parse_persons(path: Traversable) -> PersonSentences:
     content = _read_toml(path)
     try:
         sentences = PersonSentences(
