@@ -29,7 +29,7 @@ from levelhead.measures.inference import null_distribution
 from levelhead.stats.designs import grouped_design
 from levelhead.stats.group_table import (
     effect_sd_interval,
-    gap_interval,
+    gap_of_pairs,
     make_effects,
     simultaneous_pair_intervals,
 )
@@ -69,11 +69,11 @@ def simulate_coverage(n_groups: int, effect: float, shape: str, n_tables: int) -
         table = draw_table(rng, means, shape)
         interval = effect_sd_interval(table @ center)
         hits["spread"] += interval.low <= means.std() <= interval.high
+        pairs = simultaneous_pair_intervals(table)
         hits["all pairs"] += all(
-            row.low <= means[row.first] - means[row.second] <= row.high
-            for row in simultaneous_pair_intervals(table)
+            row.low <= means[row.first] - means[row.second] <= row.high for row in pairs
         )
-        gap = gap_interval(table)
+        gap = gap_of_pairs(pairs, level=0.95)
         hits["gap"] += gap.low <= np.ptp(means) <= gap.high
     return [
         row_of("coverage", f"{number}, {shape}, sd {effect:g}", n_groups, count, n_tables)
@@ -120,7 +120,7 @@ def row_of(what: str, case: str, groups: object, count: int, total: int) -> dict
         "case": case,
         "groups": groups,
         "n": total,
-        "share": round(count / total, 4),
+        "share": round(float(count) / total, 4),
         "low": round(float(ends.low), 4),
         "high": round(float(ends.high), 4),
     }
@@ -184,7 +184,7 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--write", type=Path)
     options = parser.parse_args()
-    n_tables, n_null = (60, 40) if options.quick else (600, 400)
+    n_tables, n_null = (60, 40) if options.quick else (400, 200)
     rows = []
     for n_groups in (3,) if options.quick else (3, 5, 8):
         for effect in (0.0, 0.3) if options.quick else (0.0, 0.1, 0.3, 1.0):

@@ -212,7 +212,16 @@ def gap_interval(table: Table, *, level: float = 0.95) -> Interval:
         table: `[items, groups]` values.
         level: confidence level.
     """
-    pairs = simultaneous_pair_intervals(table, level=level)
+    return gap_of_pairs(simultaneous_pair_intervals(table, level=level), level=level)
+
+
+def gap_of_pairs(pairs: Sequence[PairInterval], *, level: float) -> Interval:
+    """Derive the interval of the largest gap from intervals that hold for all pairs at once.
+
+    Args:
+        pairs: the intervals.
+        level: their joint confidence level.
+    """
     low = max(max(pair.low, -pair.high) for pair in pairs)
     high = max(max(pair.high, -pair.low) for pair in pairs)
     return Interval(low=max(low, 0.0), high=high, level=level, method="simultaneous t")

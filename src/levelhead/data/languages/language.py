@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tomllib
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, final
@@ -76,7 +76,7 @@ class LanguageEntry:
         name = f"religion-{self.code}"
         return name if self.code in languages() else str(self.folder.joinpath(f"{name}.toml"))
 
-    @property
+    @cached_property
     def persons(self) -> PersonSentences:
         """Its sentences about a person."""
         return _parse_persons(self.folder.joinpath(PERSONS_FILE))
