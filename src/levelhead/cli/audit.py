@@ -80,6 +80,24 @@ def audit_command(
             "completely; the budget decides what is added to it.",
         ),
     ] = "20m",
+    groups: Annotated[
+        str | None,
+        typer.Option(
+            metavar="LEXICON,...",
+            rich_help_panel=Panel.MEASURE,
+            help="Lexicons whose groups are compared all at once, besides the core suite: "
+            "origin-en, or origin-en*gender-en:female+male for two crossed attributes.",
+        ),
+    ] = None,
+    languages: Annotated[
+        str | None,
+        typer.Option(
+            metavar="CODE,...",
+            rich_help_panel=Panel.MEASURE,
+            help="Languages in which the model is measured, too: fr,es. `levelhead data list "
+            "--language fr` shows what there is.",
+        ),
+    ] = None,
     seed: Seed = 0,
     resamples: Annotated[
         int,
@@ -141,6 +159,7 @@ def audit_command(
     if not quiet:
         typer.echo(f"loading {model}", err=True)
     from levelhead.study.audit.audit import AuditSources
+    from levelhead.study.audit.requested_measures import request_measures
     from levelhead.study.audit.time_budget import parse_duration
     from levelhead.study.run import run_study
     from levelhead.study.steps.config import ModelSource
@@ -156,7 +175,8 @@ def audit_command(
         other_source = make_source(path=model, revision=revision)
     elif against is not None:
         other_source = make_source(path=against)
-    sources = AuditSources(source, other_source)
+    requested = request_measures(split_names(groups), split_names(languages))
+    sources = AuditSources(source, other_source, requested)
     inference = Inference(seed=seed, resamples=resamples, permutations=permutations)
     token_budget = None
     if max_tokens is not None or max_cost is not None:
@@ -213,6 +233,11 @@ def audit_command(
         )
     report = _write_report(audit, results, folder)
     _show(audit, results, report, json=json)
+
+
+def split_names(text: str | None) -> list[str]:
+    """Names between commas."""
+    return [name.strip() for name in (text or "").split(",") if name.strip()]
 
 
 def _load_or_plan_audit(

@@ -12,6 +12,13 @@ from typing import TYPE_CHECKING, NamedTuple, final
 from unicodedata import is_normalized
 
 from levelhead.core.errors import LevelheadError
+from levelhead.data.counterfactuals.agreement import (
+    PLURAL_PRONOUNS,
+    SEVERAL_PEOPLE,
+    Agreement,
+    VerbChange,
+    agree_with_plural,
+)
 from levelhead.data.counterfactuals.pronouns import is_object, is_standalone_possessive
 from levelhead.data.tokenize import fold_case, locate_words, match_case, strip_clitic
 
@@ -107,10 +114,9 @@ def replace_words(text: str, table: ReplacementTable) -> SwapResult:
     if not is_normalized("NFC", text):
         return SwapResult(text, None, (), (Refusal(text, 0, len(text), "the text is not in NFC"),))
     words, starts = locate_words(text)
-    pieces: list[str] = []
-    changes: list[WordSwap] = []
+    spans: list[tuple[int, int, str]] = []
     refusals: list[Refusal] = []
-    copied_until, length, next_token = 0, 0, 0
+    next_token = 0
     for i in _candidate_positions(text, words, table):
         # The token is already part of a longer match.
         if i < next_token:
@@ -128,18 +134,49 @@ def replace_words(text: str, table: ReplacementTable) -> SwapResult:
         start, end = starts[i], starts[last] + len(words[last]) - len(clitic)
         old = text[start:end]
         word, reason = _choose_replacement(words, i, options)
-        if word is None:
+        if word is not None:
+            verbs, reason = _agree(words, i, word, options)
+            spans.append((start, end, match_case(word, old)))
+            for verb in verbs:
+                begin = end if verb.position == i else starts[verb.position]
+                spans.append((begin, starts[verb.position] + len(words[verb.position]), verb.word))
+        if reason:
             refusals.append(Refusal(old, start, end, reason))
-        else:
-            new = match_case(word, old)
-            pieces += [text[copied_until:start], new]
-            length += start - copied_until
-            changes.append(WordSwap(old, new, start, end, length, length + len(new)))
-            length += len(new)
-            copied_until = end
         next_token = i + count
-    counterfactual = None if refusals else "".join([*pieces, text[copied_until:]])
-    return SwapResult(text, counterfactual, tuple(changes), tuple(refusals))
+    if refusals:
+        return SwapResult(text, None, tuple(_assemble(text, spans)[1]), tuple(refusals))
+    counterfactual, changes = _assemble(text, spans)
+    return SwapResult(text, counterfactual, tuple(changes), ())
+
+
+def _agree(
+    words: Sequence[str], i: int, new: str, options: tuple[Replacement, ...]
+) -> tuple[tuple[VerbChange, ...], str]:
+    """Verbs that change with a pronoun, or why the pronoun cannot be replaced."""
+    if options[0].kind != "pronoun":
+        return (), ""
+    old_is_plural = fold_case(strip_clitic(words[i])[0]) in PLURAL_PRONOUNS
+    if old_is_plural == (new in PLURAL_PRONOUNS):
+        return (), ""
+    if old_is_plural:
+        return (), SEVERAL_PEOPLE
+    agreement = agree_with_plural(words, i) if options[0].role == "subject" else Agreement()
+    return agreement.changes, agreement.reason
+
+
+def _assemble(text: str, spans: list[tuple[int, int, str]]) -> tuple[str, list[WordSwap]]:
+    """Replace parts of a text; verbs before their pronoun are sorted into place."""
+    pieces: list[str] = []
+    changes: list[WordSwap] = []
+    copied_until, length = 0, 0
+    # A verb that two pronouns share is replaced once.
+    for start, end, new in sorted(set(spans)):
+        pieces += [text[copied_until:start], new]
+        length += start - copied_until
+        changes.append(WordSwap(text[start:end], new, start, end, length, length + len(new)))
+        length += len(new)
+        copied_until = end
+    return "".join([*pieces, text[copied_until:]]), changes
 
 
 def _candidate_positions(text: str, words: Sequence[str], table: ReplacementTable) -> list[int]:

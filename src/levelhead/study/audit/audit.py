@@ -20,7 +20,14 @@ from levelhead.core.run_context import Inference
 from levelhead.measures.registry import parse_measure, reported_metric_name
 from levelhead.measures.responses import model_key
 from levelhead.study.audit.budget_shares import MODEL, OVERHEAD, TimeBudget, Truncated
-from levelhead.study.audit.core_suite import CHAT, WRITING, Role, core_suite, kind_of
+from levelhead.study.audit.core_suite import (
+    CHAT,
+    WRITING,
+    CoreMeasure,
+    Role,
+    core_suite,
+    kind_of,
+)
 from levelhead.study.audit.suite import (
     Omitted,
     estimate_core_seconds,
@@ -106,6 +113,8 @@ class AuditSources(NamedTuple):
 
     model: ModelSource
     against: ModelSource | None = None
+    requested: tuple[CoreMeasure, ...] = ()
+    """Measures that the user asks for besides the core suite, as `request_measures` makes them."""
 
 
 def plan_core(
@@ -128,7 +137,8 @@ def plan_core(
         record_items: whether results contain the texts of the items.
     """
     kind = kind_of(lm)
-    suite = core_suite(kind)
+    # What the user asks for belongs to the suite: without it, the audit is not complete.
+    suite = (*core_suite(kind), *(row for row in sources.requested if kind in row.kinds))
     measures: dict[str, str] = {}
     omitted: list[Omitted] = []
     for row in suite:
@@ -311,7 +321,9 @@ def compute_request_hash(
     against = None if sources.against is None else sources.against.model_dump()
     # An audit that records texts must not be resumed as one that does not. The default stays out of
     # the hash, so that audits of earlier versions can be resumed.
-    choice = {} if record_items else {"record_items": False}
+    choice: dict[str, object] = {} if record_items else {"record_items": False}
+    if sources.requested:
+        choice["requested"] = [row.text for row in sources.requested]
     keys = {**inference_keys(inference), "threads": threads, **choice}
     return content_hash({"model": model_key(lm), "against": against, **keys})
 
