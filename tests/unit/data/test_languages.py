@@ -3,6 +3,7 @@ from importlib.resources import files
 
 import pytest
 import zoo
+from command import levelhead
 
 from levelhead.core.errors import LevelheadError, UnknownNameError
 from levelhead.data.languages.language import language, languages
@@ -93,3 +94,15 @@ def test_hurtful_words_are_those_of_the_language():
 
 def test_lexicons_of_languages_are_listed():
     assert {"gender-en", "origin-en", "religion-fr", "religion-zh"} <= set(list_shipped_lexicons())
+
+
+def test_the_list_of_data_can_be_of_a_language_and_a_kind_of_group():
+    listed = levelhead("data", "list", "--language", "fr")
+    assert listed.returncode == 0
+    assert listed.stdout.startswith("French: grammatical gender of nouns")
+    assert "crows-pairs-multilingual" in listed.stdout
+    assert "winobias" not in listed.stdout
+    few = levelhead("data", "list", "--language", "fr", "--groups", "religion").stdout
+    assert "religion-fr  [lexicon]" in few
+    assert "religion-en" not in few
+    assert levelhead("data", "list", "--language", "xx").returncode == 3
