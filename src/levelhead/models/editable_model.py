@@ -12,6 +12,7 @@ from levelhead.models.edits.base import Edit
 from levelhead.models.edits.merge import find_sites_merged_into_readers, merge_edits
 from levelhead.models.inputs.tokenizer import UnreadableTextError
 from levelhead.models.loading.checkpoints import MissingHeadError
+from levelhead.models.loading.weight_versions import check_versions
 
 if TYPE_CHECKING:
     from levelhead.models.architectures.model_layout import ModelLayout
@@ -101,6 +102,7 @@ class EditableModel:
     @property
     def content_hash(self) -> str:
         """SHA-256 of what determines its outputs: checkpoint, edits, precision, special tokens."""
+        check_versions(self.layout.model)
         return content_hash(
             {
                 "checkpoint": self.identity.checkpoint.hash,

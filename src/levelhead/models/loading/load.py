@@ -30,6 +30,7 @@ from levelhead.models.lm import LM
 from levelhead.models.loading.checkpoints import HUB_PATTERNS, Checkpoint
 from levelhead.models.loading.gguf import convert_gguf
 from levelhead.models.loading.quiet import quiet
+from levelhead.models.loading.weight_versions import record_versions
 from levelhead.models.sites import Site, validate_site
 
 if TYPE_CHECKING:
@@ -107,6 +108,7 @@ def load(
     )
     layout = ModelLayout.from_model(model, model_class, tensor_parallel)
     tensor_parallel.shard_weights(layout.backbone, layout.blocks)
+    record_versions(layout.model)
     merged_edits, merged_sites = _read_merge_record(folder)
     lm = LM(
         layout=layout,
@@ -155,7 +157,7 @@ def compute_model_size(name: str, revision: str | None = None) -> int:
 def _read_merge_record(folder: Path) -> tuple[tuple[str, ...], tuple[Site, ...]]:
     """Read which edits `save_pretrained` merged, and the sites that it left as in the base."""
     try:
-        record = json.loads((folder / RECORD_FILE).read_text())
+        record = json.loads((folder / RECORD_FILE).read_text(encoding="utf-8"))
         merged_edits = tuple(map(str, record["folded"]))
         # If a record lists merged edits without their sites, the missing key raises an error: it
         # must not count as "no site is affected".
@@ -164,7 +166,7 @@ def _read_merge_record(folder: Path) -> tuple[tuple[str, ...], tuple[Site, ...]]
         ) if merged_edits else ()
     except FileNotFoundError:
         return (), ()
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise LevelheadError(
             f"{folder / RECORD_FILE} is damaged: {error}", hint="merge the edit again"
         ) from None
@@ -226,7 +228,8 @@ TOKENIZER_TEST_TEXT = (
 def _load_tokenizer(folder: Path) -> Any:
     try:
         tokenizer = transformers.AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
-    except (OSError, ValueError, KeyError) as error:
+    # The parser of tokenizer.json raises plain exceptions, and panics of Rust are none.
+    except Exception as error:
         raise LevelheadError(
             f"{folder} holds no tokenizer that transformers can read: "
             f"{(str(error).splitlines() or [''])[0]:.160}",

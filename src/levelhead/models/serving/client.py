@@ -19,8 +19,8 @@ import httpx2
 import openai
 
 from levelhead.core.errors import LevelheadError
+from levelhead.models.serving.addresses import LOCAL_HOSTS
 from levelhead.models.serving.budget import TokenCounts
-from levelhead.models.serving.served_model import LOCAL_HOSTS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
