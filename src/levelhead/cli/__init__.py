@@ -169,6 +169,7 @@ def _options(
 DISK_ERRORS = {
     errno.ENOSPC: "free some space on the disk, then run the same command again",
     errno.EDQUOT: "free some of your disk quota, then run the same command again",
+    errno.EFBIG: "raise the limit of file sizes (ulimit -f), then run the same command again",
     errno.EROFS: "give -o a folder on a disk that can be written",
     errno.EACCES: "give a path that you may read and write",
 }

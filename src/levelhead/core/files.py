@@ -153,6 +153,11 @@ def write_atomic(url: Url, data: bytes | Iterable[bytes], *, scratch: Url | None
             write_atomic(complete_file, data)
             fs.put_file(complete_file, path)
         return
+    # Renaming a file over /dev/null or /dev/stdout would replace the device, for root.
+    if _is_device(path):
+        with open(path, "wb") as file:
+            file.writelines((data,) if isinstance(data, bytes) else data)
+        return
     folder = os.path.dirname(path)
     scratch_folder = folder if scratch is None else open_filesystem(scratch)[1]
     os.makedirs(folder, exist_ok=True)
@@ -172,6 +177,15 @@ def write_atomic(url: Url, data: bytes | Iterable[bytes], *, scratch: Url | None
         with suppress(FileNotFoundError):
             os.unlink(unfinished)
         raise
+
+
+def _is_device(path: str) -> bool:
+    """Whether a path names a device, a pipe or an open file of this process."""
+    if not os.path.exists(path) or os.path.isdir(path):
+        return False
+    # /dev/stdout may lead to a regular file.
+    is_open_file = os.path.dirname(path) in ("/dev", "/dev/fd", "/proc/self/fd")
+    return is_open_file or not os.path.isfile(path)
 
 
 def check_writable(url: Url) -> None:

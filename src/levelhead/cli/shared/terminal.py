@@ -10,6 +10,9 @@ number signs with a bracket anywhere; Azure and TeamCity have words of their own
 
 from __future__ import annotations
 
+import codecs
+import io
+import json
 import os
 import re
 import stat
@@ -23,6 +26,8 @@ if TYPE_CHECKING:
 
 CI_VARIABLES: Final = ("GITHUB_ACTIONS", "GITEA_ACTIONS", "TF_BUILD", "TEAMCITY_VERSION")
 """Environment variables of systems that obey lines of the log."""
+UNENCODABLE: Final = "levelhead.escape"
+"""Name of the way to write characters that a stream cannot encode."""
 # Bold, dim, italic, underlined and colours of letters. Not "conceal" (8), which hides text, and no
 # background, on which letters of the same colour disappear.
 _CODE: Final = r"(?:0|[1-4]|2[2-4]|3[0-79]|9[0-7]|38;5;\d{1,3})"
@@ -42,6 +47,11 @@ def protect_terminal(environment: Mapping[str, str] = os.environ) -> None:
     Args:
         environment: variables that name the CI system, if there is one.
     """
+    codecs.register_error(UNENCODABLE, _escape_unencodable)
+    for stream in (sys.stdout, sys.stderr):
+        # A terminal of one byte per letter, or a name that is no text, must not end a command.
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors=UNENCODABLE)
     # What is piped is data for a program, which must get the texts as they are.
     if sys.stdout.isatty():
         sys.stdout = cast("TextIO", ProtectedStream(sys.stdout, _UNSTYLED))
@@ -77,6 +87,13 @@ def _escape_match(match: re.Match[str]) -> str:
         return match[0]
     # The captured character is the last of the match.
     return match[0][:-1] + escape_character(match[match.lastgroup])
+
+
+def _escape_unencodable(error: UnicodeError) -> tuple[str, int]:
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    # Characters beyond 16 bits are two numbers in JSON, too.
+    return json.dumps(error.object[error.start : error.end])[1:-1], error.end
 
 
 def _is_regular_file(stream: TextIO) -> bool:
