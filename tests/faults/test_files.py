@@ -25,6 +25,7 @@ from levelhead.data.user_files import read_user_texts
 from levelhead.engine.store import open_store
 from levelhead.models.edits.base import HeadScale
 from levelhead.models.edits.files import InvalidEditFileError, load_edits, save_edits
+from levelhead.models.generation.config import GenerationConfig
 from levelhead.models.inputs import chat_template
 from levelhead.models.inputs.chat import ChatFormat
 from levelhead.models.loading.gguf_header import check_header
@@ -458,3 +459,33 @@ def test_a_path_that_climbs_is_a_path(tmp_path):
     (tmp_path / "a").mkdir()
     (tmp_path / "file").write_bytes(b"x")
     assert read_bytes(tmp_path / "a" / ".." / "file") == b"x"
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"attn_implementation": "evil/kernel"},
+        {"_attn_implementation_internal": "evil/kernel"},
+        {"experts_implementation": "evil/kernel"},
+        {"fusion_config": {"x": True}},
+        {"text_config": {"auto_map": {"AutoModel": "evil.Evil"}}},
+        {"vision_config": [{"attn_implementation": "evil/kernel"}]},
+    ],
+)
+@pytest.mark.parametrize("name", ["config.json", "tokenizer_config.json"])
+def test_settings_that_name_code_are_refused_at_every_depth(name, changes, folder):
+    change_json(folder / name, **changes)
+    with pytest.raises(LevelheadError, match="levelhead does not follow it"):
+        load(folder)
+
+
+@pytest.mark.parametrize("name", ["generate.py", "modeling.py", "tokenization.py", "setup.py"])
+def test_code_beside_a_model_is_not_run(name, tmp_path):
+    """Also what transformers would look for when it generates."""
+    model = shutil.copytree(zoo.folder("llama", "LlamaForCausalLM"), tmp_path / "model")
+    for place in (model, model / "custom_generate"):
+        place.mkdir(exist_ok=True)
+        (place / name).write_text(f"import os\nos.mkdir({str(tmp_path / 'flag')!r})\n")
+    with suppress(LevelheadError):
+        load(model).generate(["the nurse"], GenerationConfig(max_tokens=2))
+    assert not (tmp_path / "flag").exists()

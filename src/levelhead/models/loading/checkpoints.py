@@ -35,6 +35,12 @@ REFUSED_KEYS = {
     "transformers_weights": "names other files for the weights",
     "attn_implementation": "names the code that computes attention",
     "_attn_implementation": "names the code that computes attention",
+    "_attn_implementation_internal": "names the code that computes attention",
+    "experts_implementation": "names the code that computes experts",
+    "_experts_implementation": "names the code that computes experts",
+    "_experts_implementation_internal": "names the code that computes experts",
+    "fusion_config": "replaces modules of the model by others",
+    "kernel_config": "names code that replaces modules of the model",
 }
 """Keys of config.json and tokenizer_config.json that are refused, and what each would do."""
 
@@ -210,12 +216,21 @@ def _refuse_unsafe_config(folder: Path, config: dict[str, Any]) -> None:
     if (path := folder / "tokenizer_config.json").exists():
         configs[path.name] = _read_json(path)
     for name, settings in configs.items():
-        for key in settings.keys() & REFUSED_KEYS.keys():
+        for key in sorted(_all_keys(settings) & REFUSED_KEYS.keys()):
             raise UnsafeCheckpointError(
                 f"{name} {REFUSED_KEYS[key]} ({key})",
                 hint="levelhead does not follow it; if transformers knows the model without "
                 f"{key}, remove it from a copy of the folder",
             )
+
+
+def _all_keys(settings: object) -> set[str]:
+    """Keys of a document at every depth: parts of a model have configs of their own."""
+    if isinstance(settings, list):
+        return set[str]().union(*map(_all_keys, settings))
+    if not isinstance(settings, dict):
+        return set()
+    return settings.keys() | set[str]().union(*map(_all_keys, settings.values()))
 
 
 def _list_weight_files(folder: Path, single: str, index: str) -> tuple[Path, ...]:
