@@ -226,11 +226,17 @@ def _refuse_unsafe_config(folder: Path, config: dict[str, Any]) -> None:
 
 def _all_keys(settings: object) -> set[str]:
     """Keys of a document at every depth: parts of a model have configs of their own."""
-    if isinstance(settings, list):
-        return set[str]().union(*map(_all_keys, settings))
-    if not isinstance(settings, dict):
-        return set()
-    return settings.keys() | set[str]().union(*map(_all_keys, settings.values()))
+    keys: set[str] = set()
+    # No recursion: a document may nest almost as deep as Python's stack.
+    stack = [settings]
+    while stack:
+        value = stack.pop()
+        if isinstance(value, dict):
+            keys |= value.keys()
+            stack += value.values()
+        elif isinstance(value, list):
+            stack += value
+    return keys
 
 
 def _list_weight_files(folder: Path, single: str, index: str) -> tuple[Path, ...]:
