@@ -47,8 +47,7 @@ def read_user_texts(
         )
         if any(is_invalid):
             raise LevelheadError(
-                f"row {number} of {Path(path).name} has no readable text or label, or a number "
-                "with a point",
+                f"row {number} of {Path(path).name} has no text or label, or a number with a point",
                 hint="complete or remove the row; write labels as words or whole numbers",
             )
         labelled_texts.append(

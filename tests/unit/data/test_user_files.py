@@ -35,7 +35,7 @@ def test_quotes_swallow_nothing(tmp_path):
         ("a.csv", '"text";"y"\n"Yes";"1"\n', "a.csv are separated by semicolons"),
         ("a.csv", "text,y\nYes\n", "row 1 of a.csv has more or fewer fields"),
         ("a.csv", "text,y\nYes,1\n  ,0\n", "row 2 of a.csv has no text"),
-        ("a.csv", "text,y\nYes,\n", "row 1 of a.csv has no readable text or label"),
+        ("a.csv", "text,y\nYes,\n", "row 1 of a.csv has no text or label"),
         ("a.csv", "text,y,y\nYes,1,0\n", "two columns of a.csv have the same name"),
         ("a.csv", 'text,y\n"Yes,1\n', "a.csv cannot be read as a table"),
         ("a.jsonl", '{"text": "a", "y": 1.5}\n', "a number with a point"),
