@@ -52,7 +52,7 @@ def all_bytes(folder):
     ],
 )
 def test_an_address_with_a_secret_is_refused_without_it(address, tmp_path):
-    for make in (HttpModel, open_model):
+    for make in (open_model, HttpModel):
         with pytest.raises(LevelheadError) as error:
             make(address)
         shown = "".join(traceback.format_exception(error.value))

@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import sys
+from html.parser import HTMLParser
 from xml.etree import ElementTree
 
 import audits
@@ -23,7 +24,7 @@ from levelhead.cli.shared.terminal import (
     ProtectedStream,
     protect_terminal,
 )
-from levelhead.core.escape import escape_formula, escape_markdown, to_single_line
+from levelhead.core.escape import escape_cell, escape_markdown, to_single_line
 from levelhead.core.results import StepFailure
 from levelhead.models.edits.base import HeadScale
 from levelhead.models.loading.load import load
@@ -75,9 +76,24 @@ def table_row(text):
     return TableRow(step=text, name=text, what=text, value=-0.5, unit=text, method=text)
 
 
-@hostile
-def test_the_page_of_an_audit(name):
-    text = HOSTILE[name]
+class Elements(HTMLParser):
+    """What a browser would make of a page: attributes that run code, and elements of others."""
+
+    def __init__(self):
+        super().__init__()
+        self.found = []
+
+    def handle_starttag(self, tag, attrs):
+        values = dict(attrs)
+        runs = [name for name in values if name.startswith("on")]
+        leads = [value for value in values.values() if "javascript:" in (value or "")]
+        if runs or leads or values.get("src") == "x" or tag in ("iframe", "object", "base"):
+            self.found.append((tag, attrs))
+
+
+# One page of all texts: drawing its charts takes 4 seconds.
+def test_the_page_of_an_audit():
+    text = "\n".join(HOSTILE.values())
     seat = audits.judged("seat", 1.2, 0.001, notes=(text,), direction=text, unit=text)
     braces = text.replace("{", "{{").replace("}", "}}") + "{}{}"
     subset = audits.results(
@@ -87,12 +103,11 @@ def test_the_page_of_an_audit(name):
         }
     )
     page = render_audit_page(audits.audit(text), subset, command=text).decode()
-    plain = render_audit_page(audits.audit("x"), subset, command="x").decode()
-    for element in ("script", "img", "svg", "iframe"):
-        assert len(re.findall(f"<{element}\\b", page)) == len(re.findall(f"<{element}\\b", plain))
-    assert "onerror=alert(1)>" not in page
-    assert 'onmouseover="alert' not in page
-    assert "49" not in text
+    parser = Elements()
+    parser.feed(page)
+    assert parser.found == []
+    assert "&lt;img src=x onerror=alert(1)&gt;" in page
+    assert "{{ 7 * 7 }}" in page
 
 
 @hostile
@@ -110,8 +125,9 @@ def test_tables_as_csv(name):
     assert row["value"] == "-0.5"
     for cell in (row["step"], row["name"], row["what"], row["unit"]):
         assert cell.lstrip()[:1] not in tuple("=+-@")
-        assert cell.removeprefix("'") == text
-    (row,) = csv.reader(io.StringIO(rows_to_csv(["m"], [{"m": text}]).partition("\n")[2]))
+        assert cell.removeprefix("'") == text.replace("\r", "\\u000d")
+    table = io.StringIO(rows_to_csv(["m"], [{"m": text}]), newline="")
+    _, row = csv.reader(table)
     assert row[0].lstrip()[:1] not in tuple("=+-@")
 
 
@@ -140,11 +156,11 @@ def test_the_section_of_a_model_card(name):
         }
     )
     card = update_readme("", audits.audit(text), subset, name=text)
-    _, front, body = card.split("---\n", 2)
+    _, front, body = re.split("^---\n", card, maxsplit=2, flags=re.MULTILINE)
     metadata = yaml.safe_load(front)
     assert set(metadata) == {"model-index"}
     assert metadata["model-index"][0]["name"] == text or not text.isprintable()
-    assert card.count(BEGIN) == card.count(END) == 1
+    assert body.count(BEGIN) == body.count(END) == 1
     html = MarkdownIt("commonmark").enable("table").render(body)
     assert not ELEMENTS.search(html)
     assert html.count("<h2>") == 1
@@ -152,7 +168,7 @@ def test_the_section_of_a_model_card(name):
     assert "<a " not in html
     assert not BIDI.search(body)
     # A second audit finds its own section.
-    assert update_readme(card, audits.audit(text), subset, name="x").count(BEGIN) == 1
+    assert update_readme(card, audits.audit(text), subset, name="x").partition(BEGIN)[0] in card
 
 
 @pytest.mark.parametrize("name", [key for key in HOSTILE if "/" not in HOSTILE[key]])
@@ -166,11 +182,12 @@ def test_the_readme_of_an_edited_model(name, tmp_path):
     from levelhead.models.export.model_card import render_model_card
 
     card = render_model_card(lm, code=None, bias_changes=[(seat, seat)])
-    html = MarkdownIt("commonmark").enable("table").render(card.partition("---\n---")[2] or card)
+    body = re.split("^---\n", card, maxsplit=2, flags=re.MULTILINE)[-1]
+    html = MarkdownIt("commonmark").enable("table").render(body)
     assert not ELEMENTS.search(html)
     assert html.count("<h1>") <= 1
     assert "<a " not in html
-    assert not BIDI.search(card.rpartition("---\n")[2])
+    assert not BIDI.search(body)
 
 
 @hostile
@@ -309,6 +326,6 @@ def test_an_error_in_ci_obeys_nobody(tmp_path):
 
 def test_what_is_no_formula_is_unchanged():
     for text in ("seat", "", "-0.5", "+3", "1-2", "a=b", "-1e-5", "- ", "2-12"):
-        assert escape_formula(text) == text or text == "- "
+        assert escape_cell(text) == text or text == "- "
     assert to_single_line(" a\t b\n") == "a b"
     assert escape_markdown("1-2 (a, b)") == "1-2 (a, b)"

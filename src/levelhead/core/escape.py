@@ -53,12 +53,14 @@ def escape_markdown(text: str) -> str:
     return re.sub(r"([|`\[\]*_\\])", r"\\\1", escaped)
 
 
-def escape_formula(text: str) -> str:
-    """Mark a text that a spreadsheet program would compute as text, with an apostrophe.
+def escape_cell(text: str) -> str:
+    """Escape a cell of a CSV file: an apostrophe marks what a spreadsheet would compute as text.
 
-    >>> escape_formula("=HYPERLINK(1)"), escape_formula("-0.5"), escape_formula("seat")
+    >>> escape_cell("=HYPERLINK(1)"), escape_cell("-0.5"), escape_cell("seat")
     ("'=HYPERLINK(1)", '-0.5', 'seat')
     """
+    # Readers end a row there, and the writer of Python does not quote it.
+    text = text.replace("\r", escape_character("\r"))
     if not _FORMULA.match(text):
         return text
     try:

@@ -8,7 +8,7 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 from levelhead.core.calibration import failed_calibration_mark
-from levelhead.core.escape import escape_formula
+from levelhead.core.escape import escape_cell
 from levelhead.core.results import Record, StepFailure
 from levelhead.study.steps.kinds import STEP_KINDS
 from levelhead.study.table_row import RowCells, TableRow
@@ -66,5 +66,5 @@ def to_csv(table: list[TableRow]) -> str:
 def _to_cell(value: str | float | None) -> str | float:
     """A cell of a CSV file; texts of models and data compute nothing in a spreadsheet."""
     if isinstance(value, str):
-        return escape_formula(value)
+        return escape_cell(value)
     return "" if value is None else value

@@ -181,6 +181,12 @@ def _find_folder(name: str, revision: str | None, *, allow_pickle: bool) -> tupl
         if not path.is_file():
             raise LevelheadError(f"the file {path} does not exist", hint="check the path")
         return convert_gguf(path, model_cache_folder()), None
+    if "://" in name:
+        # Not quoted: an address may hold a password.
+        raise LevelheadError(
+            f"a model has no address of the protocol {name.partition('://')[0]!r:.20}",
+            hint="give a Hub id, a local folder, a .gguf file, or http:// of a server",
+        )
     if path.is_file():
         raise LevelheadError(
             f"{path} is a file", hint="give the folder that contains it, or a .gguf file"
