@@ -14,7 +14,7 @@ from levelhead.study.audit.core_suite import CHATS, CoreMeasure
 
 COMMANDS = {
     "decision": "decision:generated_answers=true",
-    "generation": "generation:k=2,tokens=4",
+    "generation": "generation:k=2,tokens=4,subsample_fraction=0.1",
     "implicit association": "implicit_association:generated_answers=true",
 }
 QUICK = ("--resamples", "99", "--permutations", "99", "--json", "--quiet")
@@ -96,8 +96,17 @@ TEXTS = {
 }
 
 
-@pytest.mark.parametrize("fault", TEXTS)
-@pytest.mark.parametrize("command", COMMANDS)
+FEW = ("yes to everything", "nothing", "a refusal", "the request")
+
+
+@pytest.mark.parametrize(
+    ("command", "fault"),
+    [
+        (command, fault)
+        for command in COMMANDS
+        for fault in (TEXTS if command == "decision" else FEW)
+    ],
+)
 def test_measure_of_a_server_that_does_not_read(command, fault, tmp_path):
     with faulty_server(TEXTS[fault]) as (url, _):
         words = ["measure", f"{url}/v1#small", "-m", COMMANDS[command], *QUICK]
@@ -105,7 +114,9 @@ def test_measure_of_a_server_that_does_not_read(command, fault, tmp_path):
     assert "not shown" not in statuses(result)
 
 
-@pytest.mark.parametrize("fault", [*ERRORS, *list(TEXTS)[:3]])
+@pytest.mark.parametrize(
+    "fault", ["error 500", "HTML", "invalid UTF-8", "hang", "endless", *list(TEXTS)[:3]]
+)
 def test_audit_of_a_broken_server(fault, tmp_path, monkeypatch):
     core = (CoreMeasure("decision", "decision", CHATS),)
     monkeypatch.setattr(core_suite, "CORE", core)
@@ -131,3 +142,12 @@ def test_an_index_that_is_none_is_an_error(index):
     ) as (url, _):
         result = invoke("measure", f"{url}/v1", "-m", "lpbs", *QUICK)
     assert outcome(result) == "error"
+
+
+def test_a_server_that_hangs_is_given_up(tmp_path):
+    """Not every one of thousands of requests waits for its timeout and its retries."""
+    with faulty_server(same("hang")) as (url, queries):
+        result = invoke("measure", f"{url}/v1#small", "-m", COMMANDS["decision"], *QUICK)
+    assert "requests in a row without an answer" in str(result.exception)
+    asked = sum(body is not None for _, body, _ in queries)
+    assert client_module.MAX_UNANSWERED <= asked <= 20  # as many as are sent at the same time
