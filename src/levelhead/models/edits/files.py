@@ -235,7 +235,13 @@ def _read_bytes(folder: Url, name: str) -> bytes:
         return read_bytes(join_url(folder, name))
     except (FileNotFoundError, NotADirectoryError):
         raise InvalidEditFileError(
-            f"{folder} contains no {name}", hint="give a folder that save_edits wrote"
+            f"{folder} contains no {name:.80}", hint="give a folder that save_edits wrote"
+        ) from None
+    # ValueError: a name with a null byte, which an untrusted file may hold.
+    except (OSError, ValueError) as error:
+        raise InvalidEditFileError(
+            f"cannot read {name!r:.80} in {folder}: {type(error).__name__}",
+            hint="give a folder that save_edits wrote",
         ) from None
 
 

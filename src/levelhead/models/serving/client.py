@@ -196,6 +196,9 @@ class ServerClient:
         try:
             response = send(where)
             self._n_unanswered = 0
+        except LevelheadError:  # a body without end
+            self._n_unanswered += 1
+            raise
         except openai.APIStatusError as error:
             raise ServerStatusError(
                 f"{where} answers {error.status_code}: {self._quote(error.response.text)}",
