@@ -32,6 +32,10 @@ from levelhead.study.audit.core_suite import CLASSIFIER, CoreMeasure
 SAFE = ({"error"}, {"inconclusive"})
 FEW = ("NaN in a layer", "overflow in a layer", "constant logits", "all heads zeroed")
 """Faults for commands that take long: of each kind, one."""
+SLOW = [
+    fault if fault in FEW[::2] else pytest.param(fault, marks=pytest.mark.full) for fault in FEW
+]
+"""The same for the slowest commands, half of them before a release only."""
 
 
 @pytest.fixture(autouse=True)
@@ -97,7 +101,7 @@ def test_gate_passes_the_sound_model(data, tmp_path):
     assert gate(checkpoint(0.0), data, tmp_path) == "pass"
 
 
-@pytest.mark.parametrize("fault", FEW)
+@pytest.mark.parametrize("fault", SLOW)
 def test_gate(fault, data, tmp_path):
     assert gate(broken(tmp_path / "model", fault), data, tmp_path) in ("error", "inconclusive")
 
@@ -106,7 +110,7 @@ def test_audit_of_the_sound_model_shows_no_bias(data, tmp_path, monkeypatch):
     assert audit(checkpoint(0.0), data, tmp_path, monkeypatch) == "not shown"
 
 
-@pytest.mark.parametrize("fault", FEW)
+@pytest.mark.parametrize("fault", SLOW)
 def test_audit(fault, data, tmp_path, monkeypatch):
     model = broken(tmp_path / "model", fault)
     assert audit(model, data, tmp_path, monkeypatch) in ("error", "inconclusive")
@@ -137,7 +141,7 @@ def test_compare(fault, data, tmp_path):
     assert verdict in ("error", "inconclusive")
 
 
-@pytest.mark.parametrize("fault", FEW)
+@pytest.mark.parametrize("fault", SLOW)
 def test_mitigate_select(fault, tmp_path):
     """Of a leaning model with a fault no edit is recommended."""
     model = broken(tmp_path / "model", fault, lean=0.5)
@@ -155,7 +159,7 @@ def test_mitigate_select(fault, tmp_path):
     assert not (tmp_path / "edit").exists()
 
 
-@pytest.mark.parametrize("fault", FEW)
+@pytest.mark.parametrize("fault", SLOW)
 def test_locate(fault, data, tmp_path):
     """No head of a broken model is said to carry a bias."""
     model = broken(tmp_path / "model", fault, lean=0.5)

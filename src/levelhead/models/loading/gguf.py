@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import tempfile
 from pathlib import Path
+from typing import Any
 
 from levelhead.core.errors import LevelheadError, MissingExtraError
 from levelhead.core.files import file_hash
@@ -42,13 +43,14 @@ def _convert(path: Path, folder: Path) -> None:
         raise MissingExtraError("reading GGUF files", "gguf") from None
     check_header(path)
     try:
-        model, loading_info = transformers.AutoModelForCausalLM.from_pretrained(
+        loaded: Any = transformers.AutoModelForCausalLM.from_pretrained(
             path.parent,
             gguf_file=path.name,
             dtype=torch.float32,
             trust_remote_code=False,
             output_loading_info=True,
         )
+        model, loading_info = loaded
         tokenizer = transformers.AutoTokenizer.from_pretrained(
             path.parent, gguf_file=path.name, trust_remote_code=False
         )
