@@ -112,12 +112,12 @@ def ordinary(tmp_path_factory):
     return data, invoke(*measure_words(checkpoint(0.5), data, data / "s"))
 
 
-FAST = ("spaces", "a newline", "not UTF-8")
+QUICK_NAMES = ("spaces", "a newline", "not UTF-8")
 
 
 @pytest.mark.parametrize(
     "name",
-    [name if name in FAST else pytest.param(name, marks=pytest.mark.full) for name in NAMES],
+    [name if name in QUICK_NAMES else pytest.param(name, marks=pytest.mark.full) for name in NAMES],
 )
 def test_a_path_changes_no_number(name, ordinary, tmp_path):
     data, first = ordinary
