@@ -137,7 +137,12 @@ def test_nothing_that_a_run_writes_holds_the_key(tmp_path, caplog):
     """Results, store, provenance and logs of a server that repeats the key in its answers."""
     caplog.set_level(logging.DEBUG)
     with faulty_server(lambda number, body: reply(generated())) as (url, queries):
-        words = ["measure", f"{url}/v1#small", "-m", "generation:k=1,tokens=4"]
+        words = [
+            "measure",
+            f"{url}/v1#small",
+            "-m",
+            "generation:k=1,tokens=4,subsample_fraction=0.05",
+        ]
         result = invoke(
             *(*words, "--store", tmp_path / "s", "-o", tmp_path / "out.json", "--json"),
             *("--resamples", "99", "--permutations", "99"),
@@ -152,7 +157,9 @@ def test_an_error_that_repeats_the_key_is_shown_without_it(caplog):
     caplog.set_level(logging.DEBUG)
     refused = reply({"error": f"bad key {KEY}"}, status=401)
     with faulty_server(lambda number, body: refused) as (url, _):
-        result = invoke("measure", f"{url}/v1#small", "-m", "generation:k=1,tokens=4")
+        result = invoke(
+            "measure", f"{url}/v1#small", "-m", "generation:k=1,tokens=4,subsample_fraction=0.05"
+        )
     assert isinstance(result.exception, LevelheadError)
     shown = "".join(traceback.format_exception(result.exception))
     assert KEY not in f"{shown}{result.output}{caplog.text}"
