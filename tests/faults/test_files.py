@@ -489,3 +489,36 @@ def test_code_beside_a_model_is_not_run(name, tmp_path):
     with suppress(LevelheadError):
         load(model).generate(["the nurse"], GenerationConfig(max_tokens=2))
     assert not (tmp_path / "flag").exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "changes"),
+    [
+        ("config.json", {"architectures": 3}),
+        ("config.json", {"model_type": {}}),
+        ("config.json", {"hidden_size": 10**9}),
+        ("config.json", {"vocab_size": 10**12}),
+        ("config.json", {"hidden_act": "__import__('os').system('id')"}),
+        ("config.json", {"pad_token_id": 10**9}),
+        ("tokenizer_config.json", {"model_max_length": "x"}),
+        ("tokenizer_config.json", {"added_tokens_decoder": {"0": {"content": 3}}}),
+    ],
+)
+def test_settings_of_other_types_are_refused_or_read(name, changes, folder):
+    change_json(folder / name, **changes)
+    with suppress(LevelheadError):
+        assert load(folder).heads <= {"masked", "next_sentence"}
+
+
+@pytest.mark.parametrize("name", ["config.json", "model.safetensors", "tokenizer.json"])
+def test_folders_in_the_place_of_files_are_refused(name, folder):
+    (folder / name).unlink()
+    (folder / name).mkdir()
+    with pytest.raises(LevelheadError):
+        load(folder)
+
+
+@pytest.mark.parametrize("name", ["a\0b", "x" * 300, "y/" + "x" * 5000])
+def test_names_that_are_no_paths_are_refused(name):
+    with pytest.raises(LevelheadError, match="no path and no Hub id"):
+        load(name)

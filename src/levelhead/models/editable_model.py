@@ -80,7 +80,14 @@ class EditableModel:
         """The classifier's classes, in the order of `classify`'s columns."""
         self._require_classes("labels")
         names = cast("dict[int, str]", self.layout.model.config.id2label)
-        return tuple(names[i] for i in sorted(names))
+        labels = tuple(names[i] for i in sorted(names))
+        # Labels of data are found by name: two classes of one name would be one.
+        if len(set(labels)) < len(labels):
+            raise LevelheadError(
+                f"two classes of {self.identity.name} have the same name",
+                hint="correct id2label in config.json",
+            )
+        return labels
 
     def token_ids_of_word(self, word: str) -> tuple[int, ...]:
         """Return the tokens of a word inside a sentence; empty if the vocabulary lacks the word."""

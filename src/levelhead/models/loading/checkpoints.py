@@ -151,7 +151,9 @@ class Checkpoint:
         return value if isinstance(value, bool) else None
 
     def _seems_to_hold(self, model_class: ModelClass) -> bool:
-        architectures = self.config.get("architectures") or [""]
+        architectures = self.config.get("architectures")
+        if not isinstance(architectures, list) or not architectures:
+            architectures = [""]
         # Classifiers of tokens or for question answering have weights of the same names.
         if model_class.classifier and architectures[0] != model_class.name:
             return False
@@ -202,7 +204,7 @@ def _read_json(path: Path) -> dict[str, Any]:
             f"{path.parent} has no {path.name}", hint="give a folder written by save_pretrained"
         ) from None
     # RecursionError: an untrusted file may nest lists deeper than Python's stack.
-    except (ValueError, RecursionError) as error:
+    except (ValueError, RecursionError, IsADirectoryError) as error:
         raise LevelheadError(
             f"{path} is not valid JSON: {error}", hint="download the model again"
         ) from None
@@ -269,7 +271,7 @@ def _read_safetensors_keys(weights: Iterable[Path]) -> frozenset[str]:
         try:
             with safe_open(path, framework="pt") as file:
                 keys.update(file.keys())
-        except SafetensorError as error:
+        except (SafetensorError, OSError) as error:
             raise LevelheadError(
                 f"{path} is damaged: {error}", hint="download the model again"
             ) from None

@@ -39,6 +39,8 @@ if TYPE_CHECKING:
     from levelhead.models.architectures.tensor_parallel import ParallelMode
     from levelhead.models.inputs.tokenizer import Bos
 
+MAX_NAME_BYTES = 255
+"""Longest name of a file or folder."""
 DTYPES = ("float32", "float64", "bfloat16", "float16")
 
 
@@ -173,6 +175,11 @@ def _read_merge_record(folder: Path) -> tuple[tuple[str, ...], tuple[Site, ...]]
 
 
 def _find_folder(name: str, revision: str | None, *, allow_pickle: bool) -> tuple[Path, str | None]:
+    # Longer than any file: the system would raise an error without a hint.
+    if max(map(len, os.fsencode(name).split(b"/"))) > MAX_NAME_BYTES or "\0" in name:
+        raise LevelheadError(
+            "the name of the model is no path and no Hub id", hint="check the name"
+        )
     path = Path(name).expanduser()
     # As in transformers, a local folder takes precedence over a Hub id.
     if path.is_dir():
@@ -234,6 +241,8 @@ TOKENIZER_TEST_TEXT = (
 def _load_tokenizer(folder: Path) -> Any:
     try:
         tokenizer = transformers.AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
+        if not isinstance(tokenizer.model_max_length, int | float):
+            raise TypeError("model_max_length is no number")
     # The parser of tokenizer.json raises plain exceptions, and panics of Rust are none.
     except Exception as error:
         raise LevelheadError(
