@@ -32,9 +32,10 @@ from levelhead.cli.explain import explain
 from levelhead.cli.mitigate import mitigate
 from levelhead.cli.shared.exit_codes import ERROR, INTERRUPTED, ExitWithCode
 from levelhead.cli.shared.help_pages import CachingCommand, Group, ResumableCommand, add_command
-from levelhead.cli.shared.terminal import escape_controls, protect_terminal
+from levelhead.cli.shared.terminal import protect_terminal
 from levelhead.cli.study import leaderboard, study
 from levelhead.core.errors import LevelheadError
+from levelhead.core.escape import escape_controls
 
 app = typer.Typer(
     name="levelhead",
@@ -168,6 +169,7 @@ def _options(
 DISK_ERRORS = {
     errno.ENOSPC: "free some space on the disk, then run the same command again",
     errno.EDQUOT: "free some of your disk quota, then run the same command again",
+    errno.EFBIG: "raise the limit of file sizes (ulimit -f), then run the same command again",
     errno.EROFS: "give -o a folder on a disk that can be written",
     errno.EACCES: "give a path that you may read and write",
 }
@@ -199,8 +201,15 @@ def main() -> NoReturn:
         typer.echo(f"levelhead: {error.strerror}{place}", err=True)
         typer.echo(f"  hint: {DISK_ERRORS[error.errno]}", err=True)
         sys.exit(ERROR)
-    except Exception:
-        # A bug of levelhead: Python would exit with 1, which CI would take for a failed gate.
+    except MemoryError:
+        typer.echo("levelhead: the memory is not enough", err=True)
+        typer.echo("  hint: give a smaller --batch-size, or use a larger machine", err=True)
+        sys.exit(ERROR)
+    except KeyboardInterrupt:
+        raise
+    # A bug of levelhead, or a panic of a library in Rust, which is no Exception: Python would exit
+    # with 1, which CI would take for a failed gate.
+    except BaseException:
         traceback.print_exc()
         sys.exit(ERROR)
     sys.exit(0)

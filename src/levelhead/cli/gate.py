@@ -60,6 +60,7 @@ def gate_command(
     be evaluated. A run without results never passes, nor does a measure that is missing or was
     measured on too few items.
     """
+    from levelhead.core.escape import to_single_line
     from levelhead.core.files import write_atomic
     from levelhead.report.gate.ci_files import to_junit_xml, to_markdown_summary
     from levelhead.report.gate.gate import run_gate
@@ -85,7 +86,8 @@ def gate_command(
     else:
         for rule_result in gate_result.results:
             typer.echo(
-                f"{rule_result.verdict:<13} {rule_result.rule}: {rule_result.explanation}",
+                f"{rule_result.verdict:<13} "
+                + to_single_line(f"{rule_result.rule}: {rule_result.explanation}"),
                 file=sys.stdout,
             )
         typer.echo(f"{gate_result.verdict}: {len(gate_result.results)} rules", file=sys.stdout)

@@ -235,7 +235,7 @@ def read_excluded_texts(
         return tuple(word.strip() for word in words if word.strip())
     name, _, options_text = exclude_words.partition(":")
     options = dict(pair.partition("=")[::2] for pair in filter(None, options_text.split(",")))
-    if not all(key in ("n", "seed") and value.isdigit() for key, value in options.items()):
+    if not all(key in ("n", "seed") and value.isdecimal() for key, value in options.items()):
         raise LevelheadError(
             f"--exclude-words {exclude_words}: {options_text!r} are no options of mitigate project",
             hint="write the options that made the edit, such as gender-en:n=60,seed=0",

@@ -54,13 +54,19 @@ def _page(run: Path, results: Mapping[str, Record], output: Path) -> bytes:
 
 
 def _card(run: Path, results: Mapping[str, Record], output: Path) -> bytes:
+    from levelhead.core.errors import LevelheadError
     from levelhead.report.model_card_section import update_readme
     from levelhead.study.audit.saved_plan import read_audit
 
     audit = read_audit(run)
     # Only the section between levelhead's marks is replaced: the rest belongs to the user.
-    readme = output.read_bytes().decode() if output.exists() else ""
-    name = Path(audit.study_config.models["model"].path).name
+    try:
+        readme = output.read_bytes().decode() if output.exists() else ""
+    except UnicodeDecodeError:
+        raise LevelheadError(f"{output} is not UTF-8 text", hint="save it as UTF-8") from None
+    if (model := audit.study_config.models.get("model")) is None:
+        raise LevelheadError(f"the audit in {run} has no model", hint="audit the model again")
+    name = Path(model.path).name
     return update_readme(readme, audit, results, name=name).encode()
 
 

@@ -34,6 +34,12 @@ Url = str | os.PathLike[str]
 
 _EXTRAS = {"s3": "s3", "s3a": "s3"}
 """Protocols whose fsspec package is an optional extra of levelhead."""
+_PROTOCOLS = (
+    *("file", "memory", "http", "https", "s3", "s3a", "gs", "gcs", "az", "abfs", "abfss", "adl"),
+    *("hdfs", "webhdfs", "sftp", "ssh", "smb", "hf", "oci", "oss"),
+)
+"""Protocols of stores and corpora. Others of fsspec unpack archives, run a shell, read another
+process or redirect to any other address: a folder that a file names must do none of these."""
 
 
 def open_filesystem(url: Url) -> tuple[AbstractFileSystem, str]:
@@ -44,7 +50,7 @@ def open_filesystem(url: Url) -> tuple[AbstractFileSystem, str]:
         return LocalFileSystem(), os.path.abspath(text)
     if text.startswith("file://"):
         return LocalFileSystem(), os.path.abspath(unquote(urlsplit(text).path))
-    protocol = text.partition("://")[0]
+    protocol = _check_url(text)
     try:
         fs, path = url_to_fs(text)
     except ImportError as error:
@@ -58,6 +64,25 @@ def open_filesystem(url: Url) -> tuple[AbstractFileSystem, str]:
             f"cannot open {text}: {error}", hint="use a path, or a protocol that fsspec supports"
         ) from None
     return fs, path
+
+
+def _check_url(text: str) -> str:
+    """Return the protocol of a URL; raise an error for one that is not listed, or for a secret."""
+    protocol, _, rest = text.partition("://")
+    if protocol not in _PROTOCOLS or "::" in text:
+        raise LevelheadError(
+            f"cannot open a URL of the protocol {protocol!r:.40}",
+            hint="use a path, or one of " + ", ".join(sorted(_PROTOCOLS)),
+        )
+    user, _, host = rest.partition("/")[0].rpartition("@")
+    # URLs are a part of results, keys and messages. A name alone is no secret (sftp).
+    is_web = protocol in ("http", "https")
+    if ":" in user or (is_web and (user or "?" in rest)):
+        raise LevelheadError(
+            f"the URL of {host.partition('?')[0]} contains a password or a query",
+            hint="give it in the way of the protocol, such as its environment variables",
+        )
+    return protocol
 
 
 def absolute_url(url: Url) -> str:
@@ -128,6 +153,11 @@ def write_atomic(url: Url, data: bytes | Iterable[bytes], *, scratch: Url | None
             write_atomic(complete_file, data)
             fs.put_file(complete_file, path)
         return
+    # Renaming a file over /dev/null or /dev/stdout would replace the device, for root.
+    if _is_device(path):
+        with open(path, "wb") as file:
+            file.writelines((data,) if isinstance(data, bytes) else data)
+        return
     folder = os.path.dirname(path)
     scratch_folder = folder if scratch is None else open_filesystem(scratch)[1]
     os.makedirs(folder, exist_ok=True)
@@ -147,6 +177,15 @@ def write_atomic(url: Url, data: bytes | Iterable[bytes], *, scratch: Url | None
         with suppress(FileNotFoundError):
             os.unlink(unfinished)
         raise
+
+
+def _is_device(path: str) -> bool:
+    """Whether a path names a device, a pipe or an open file of this process."""
+    if not os.path.exists(path) or os.path.isdir(path):
+        return False
+    # /dev/stdout may lead to a regular file.
+    is_open_file = os.path.dirname(path) in ("/dev", "/dev/fd", "/proc/self/fd")
+    return is_open_file or not os.path.isfile(path)
 
 
 def check_writable(url: Url) -> None:

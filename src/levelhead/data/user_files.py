@@ -5,6 +5,8 @@ from __future__ import annotations
 import csv
 import io
 import json
+import math
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -39,7 +41,10 @@ def read_user_texts(
                 raise UnknownNameError(f"column of {Path(path).name}", column, list(row))
         values = [row[column] for column in (text, label) if column is not None]
         # A label with a decimal point usually means that the wrong column was named.
-        is_invalid = (not isinstance(value, types) or not str(value).strip() for value in values)
+        is_invalid = (
+            not isinstance(value, types) or not str(value).strip() or not _is_readable(value)
+            for value in values
+        )
         if any(is_invalid):
             raise LevelheadError(
                 f"row {number} of {Path(path).name} has no text or label, or a number with a point",
@@ -113,8 +118,9 @@ def _read_json_lines(path: str, content: str) -> Iterator[dict[str, object]]:
     # Not splitlines(): it also splits at U+2028 and other characters inside JSON strings.
     for number, line in enumerate(filter(str.strip, content.split("\n")), 1):
         try:
-            row = json.loads(line)
-        except ValueError:
+            row = json.loads(line, parse_constant=_refuse_constant)
+        # RecursionError: brackets without end.
+        except (ValueError, RecursionError):
             row = None
         if not isinstance(row, dict):
             raise LevelheadError(
@@ -122,3 +128,15 @@ def _read_json_lines(path: str, content: str) -> Iterator[dict[str, object]]:
                 hint="give one object per line",
             )
         yield row
+
+
+def _is_readable(value: object) -> bool:
+    """Whether a value is no number without a size, and no text that UTF-8 cannot write."""
+    if isinstance(value, float):
+        return math.isfinite(value)  # JSON may say 1e999
+    # A half of a surrogate pair, which JSON can escape: no tokenizer reads it.
+    return not re.search("[\ud800-\udfff]", str(value))
+
+
+def _refuse_constant(name: str) -> float:
+    raise ValueError(f"{name} is no JSON")

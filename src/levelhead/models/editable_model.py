@@ -12,6 +12,7 @@ from levelhead.models.edits.base import Edit
 from levelhead.models.edits.merge import find_sites_merged_into_readers, merge_edits
 from levelhead.models.inputs.tokenizer import UnreadableTextError
 from levelhead.models.loading.checkpoints import MissingHeadError
+from levelhead.models.loading.weight_versions import check_versions
 
 if TYPE_CHECKING:
     from levelhead.models.architectures.model_layout import ModelLayout
@@ -79,7 +80,14 @@ class EditableModel:
         """The classifier's classes, in the order of `classify`'s columns."""
         self._require_classes("labels")
         names = cast("dict[int, str]", self.layout.model.config.id2label)
-        return tuple(names[i] for i in sorted(names))
+        labels = tuple(names[i] for i in sorted(names))
+        # Labels of data are found by name: two classes of one name would be one.
+        if len(set(labels)) < len(labels):
+            raise LevelheadError(
+                f"two classes of {self.identity.name} have the same name",
+                hint="correct id2label in config.json",
+            )
+        return labels
 
     def token_ids_of_word(self, word: str) -> tuple[int, ...]:
         """Return the tokens of a word inside a sentence; empty if the vocabulary lacks the word."""
@@ -101,6 +109,7 @@ class EditableModel:
     @property
     def content_hash(self) -> str:
         """SHA-256 of what determines its outputs: checkpoint, edits, precision, special tokens."""
+        check_versions(self.layout.model)
         return content_hash(
             {
                 "checkpoint": self.identity.checkpoint.hash,

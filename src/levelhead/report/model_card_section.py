@@ -18,6 +18,7 @@ from levelhead.core.calibration import (
     with_mark,
 )
 from levelhead.core.errors import LevelheadError
+from levelhead.core.escape import escape_markdown
 from levelhead.core.verdicts import adjusted_p_value, decide_measure_verdict
 from levelhead.report.audit_page.verdict import LIMITATIONS, compute_audit_verdict
 from levelhead.report.theme import format_interval, format_number
@@ -80,22 +81,22 @@ def render_section(verdict: AuditVerdict) -> str:
         measurement = row.measurement
         if measurement is None:
             rows.append(
-                f"| {_escape_markdown(row.name)} | not measured: "
-                f"{_escape_markdown(row.explanation)} | | | | | |"
+                f"| {escape_markdown(row.name)} | not measured: "
+                f"{escape_markdown(row.explanation)} | | | | | |"
             )
             continue
         p = adjusted_p_value(measurement)
         cells = (
-            with_mark(_escape_markdown(row.name), measurement),
+            with_mark(escape_markdown(row.name), measurement),
             format_number(measurement.value),
             format_interval(measurement.interval.low, measurement.interval.high),
             format_number(measurement.parity, missing=""),
             "" if p is None else f"{p:.4f}",
-            "" if row.role == "utility" else _escape_markdown(_verdict_text(measurement)),
+            "" if row.role == "utility" else escape_markdown(_verdict_text(measurement)),
             describe_items_used(measurement),
         )
         rows.append("| " + " | ".join(cells) + " |")
-    lines = ["## Stereotype bias: an audit", "", _escape_markdown(verdict.headline), "", *rows, ""]
+    lines = ["## Stereotype bias: an audit", "", escape_markdown(verdict.headline), "", *rows, ""]
     if any(failed_calibration_mark(row.measurement) for row in verdict.measures):
         lines += [DAGGER_NOTE, ""]
     lines += ["What this does not show:", "", *(f"- {line}" for line in LIMITATIONS)]
@@ -189,9 +190,3 @@ def _eval_result(audit: Audit, name: str, measurement: Measurement) -> EvalResul
             "where the truth is known": calibration_verdict(measurement),
         },
     )
-
-
-def _escape_markdown(text: str) -> str:
-    """Escape text so that it cannot end a cell or begin a tag."""
-    escaped = " ".join(text.split()).replace("&", "&amp;").replace("<", "&lt;")
-    return re.sub(r"([|`\[\]\\])", r"\\\1", escaped)

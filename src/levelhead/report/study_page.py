@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import html
-import tomllib
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -13,6 +12,7 @@ from levelhead.core.calibration import DAGGER_NOTE, failed_calibration_mark
 from levelhead.core.errors import LevelheadError
 from levelhead.core.files import write_atomic
 from levelhead.core.results import Record, StepFailure
+from levelhead.core.toml import parse_toml
 from levelhead.locate.compare_maps import MapComparison
 from levelhead.locate.head_map import HeadMap
 from levelhead.mitigate.selection.select_on_dev import DevSelection
@@ -70,8 +70,9 @@ class PaperTables(Record):
 def read_paper_tables(path: str | Path) -> PaperTables:
     """Read the tables of a paper from a TOML file."""
     try:
-        return PaperTables.model_validate(tomllib.loads(Path(path).read_text(encoding="utf-8")))
-    except (OSError, tomllib.TOMLDecodeError, ValidationError) as error:
+        text = Path(path).read_text(encoding="utf-8")
+        return PaperTables.model_validate(parse_toml(text, path))
+    except (OSError, UnicodeError, ValidationError) as error:
         raise LevelheadError(f"cannot read {path}: {error}", hint="correct that file") from None
 
 

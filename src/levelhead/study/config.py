@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import tomllib
 from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,6 +16,8 @@ from typing import TYPE_CHECKING, Any
 from pydantic import Field, ValidationError, create_model
 
 from levelhead.core.errors import LevelheadError
+from levelhead.core.toml import parse_toml
+from levelhead.models.serving.addresses import KEY_VARIABLE
 from levelhead.study.steps.config import Key, StudyConfigBase
 from levelhead.study.steps.kinds import STEP_KINDS
 
@@ -48,18 +49,13 @@ def read_study_config(path: str | os.PathLike[str]) -> StudyConfig:
     """Read and validate a study from TOML, or from the JSON that an audit writes."""
     try:
         text = Path(path).read_text(encoding="utf-8")
-        raw = (
-            json.loads(text)
-            if str(path).endswith(".json")
-            else tomllib.loads(_expand_variables(text))
-        )
     except (OSError, UnicodeError) as error:
         raise LevelheadError(f"cannot read {path}: {error}", hint="check the path") from None
-    except (tomllib.TOMLDecodeError, json.JSONDecodeError) as error:
-        kind = "JSON" if isinstance(error, json.JSONDecodeError) else "TOML"
-        raise LevelheadError(
-            f"{path} is not valid {kind}: {error}", hint="correct that line"
-        ) from None
+    raw = (
+        _parse_json(text, path)
+        if str(path).endswith(".json")
+        else parse_toml(_expand_variables(text), path)
+    )
     if raw.get("format") == EARLIER_FORMAT:
         raise LevelheadError(
             (
@@ -76,13 +72,29 @@ def read_study_config(path: str | os.PathLike[str]) -> StudyConfig:
     return config
 
 
+def _parse_json(text: str, path: object) -> dict[str, Any]:
+    try:
+        raw = json.loads(text)
+    # RecursionError: brackets without end.
+    except (ValueError, RecursionError) as error:
+        raise LevelheadError(
+            f"{path} is not valid JSON: {error}", hint="correct that line"
+        ) from None
+    if not isinstance(raw, dict):
+        raise LevelheadError(f"{path} holds no study", hint="give a study file")
+    return raw
+
+
 def _expand_variables(text: str) -> str:
     def value(match: re.Match[str]) -> str:
         name = match[1]
-        # A study file from someone else must not read keys and tokens of the environment.
-        if not name.startswith("LEVELHEAD_"):
+        # A study file from someone else must not read keys and tokens of the environment, and this
+        # one would send them to the address that it names.
+        # Windows knows no case in names of variables.
+        if not name.startswith("LEVELHEAD_") or name.upper().startswith(KEY_VARIABLE):
             raise LevelheadError(
-                f"${{{name}}} in a study", hint="only variables named LEVELHEAD_... are read"
+                f"${{{name}}} in a study",
+                hint="only variables named LEVELHEAD_... are read, and never a key",
             )
         if name not in os.environ:
             raise LevelheadError(f"{name} is not set", hint=f"export {name}=<folder>")

@@ -30,6 +30,7 @@ from levelhead.engine.executors.base import InProcess, TaskResult
 from levelhead.engine.run_dir import mark_owned
 from levelhead.engine.tasks import Task
 from levelhead.models.loading.load import compute_model_size
+from levelhead.models.serving.addresses import check_key_hosts
 from levelhead.study.config import StudyConfig
 from levelhead.study.cost import CostEstimate, estimate_study_cost
 from levelhead.study.leaderboard_ranks import (
@@ -190,7 +191,9 @@ def read_models(file: str | os.PathLike[str]) -> list[str]:
             f"cannot read {file}: {error}", hint="give a UTF-8 file with one model per line"
         ) from None
     lines = (line.partition("#")[0].strip() for line in text.splitlines())
-    return [line for line in lines if line]
+    names = [line for line in lines if line]
+    check_key_hosts("\n".join(names), str(file))
+    return names
 
 
 def _make_task(

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 from pydantic import Field
 
 from levelhead.core.calibration import failed_calibration_mark
+from levelhead.core.escape import escape_cell
 from levelhead.core.results import Measurement, Record
 from levelhead.core.verdicts import decide_measure_verdict
 
@@ -139,7 +140,11 @@ def rows_to_csv(columns: Sequence[str], rows: Iterable[Mapping[str, object]]) ->
     file = io.StringIO()
     writer = csv.DictWriter(file, columns, lineterminator="\n")
     writer.writeheader()
-    writer.writerows(rows)
+    # Names of models may be those of anybody: none is a formula in a spreadsheet.
+    writer.writerows(
+        {key: escape_cell(cell) if isinstance(cell, str) else cell for key, cell in row.items()}
+        for row in rows
+    )
     return file.getvalue()
 
 

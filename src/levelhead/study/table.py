@@ -8,6 +8,7 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 from levelhead.core.calibration import failed_calibration_mark
+from levelhead.core.escape import escape_cell
 from levelhead.core.results import Record, StepFailure
 from levelhead.study.steps.kinds import STEP_KINDS
 from levelhead.study.table_row import RowCells, TableRow
@@ -57,7 +58,13 @@ def to_csv(table: list[TableRow]) -> str:
     writer = csv.DictWriter(file, list(TableRow.model_fields), lineterminator="\n")
     writer.writeheader()
     writer.writerows(
-        {key: "" if value is None else value for key, value in row.model_dump().items()}
-        for row in table
+        {key: _to_cell(value) for key, value in row.model_dump().items()} for row in table
     )
     return file.getvalue()
+
+
+def _to_cell(value: str | float | None) -> str | float:
+    """A cell of a CSV file; texts of models and data compute nothing in a spreadsheet."""
+    if isinstance(value, str):
+        return escape_cell(value)
+    return "" if value is None else value

@@ -14,8 +14,8 @@ from levelhead.cli.shared.terminal import (
     _UNSTYLED,
     _UNSTYLED_OR_MOVED,
     ProtectedStream,
-    escape_controls,
 )
+from levelhead.core.escape import escape_controls
 
 HOSTILE = {
     "erased line": "\x1b[1A\x1b[2K",

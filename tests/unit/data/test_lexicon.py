@@ -103,7 +103,7 @@ def test_a_file_of_ones_own(tmp_path):
         ('leans = "a"', 'leans = "q"', "targets.t names 'q', which is no group"),
         ('words = ["down"]', "words = []", "words: List should have at least 1"),
         ('kind = "person"', 'kind = "persona"', "kind: Input should be"),
-        ("[[terms]]", "[[terms", "is no TOML"),
+        ("[[terms]]", "[[terms", "is not valid TOML"),
     ],
 )
 def test_faults_say_where_they_are(old, new, responses):

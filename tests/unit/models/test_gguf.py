@@ -19,7 +19,7 @@ TEXTS = ["the nurse works", "she was here"]
 def written(tmp_path):
     """A tiny Llama as GGUF; the beginning token as asked for."""
 
-    def write(*, bos):
+    def write(*, bos, without=""):
         path = tmp_path / "model.gguf"
         file = GGUFWriter(path, "llama")
         width, inner, heads = 32, 64, 4
@@ -44,6 +44,8 @@ def written(tmp_path):
         rng = np.random.default_rng(0)
 
         def add(name, *shape):
+            if name == without:
+                return
             items = len(shape) == 1
             data = np.ones(shape) if items else rng.normal(0, 0.2, shape)
             file.add_tensor(f"{name}.weight", data.astype(np.float32))
@@ -113,6 +115,14 @@ def test_a_file_that_is_none_leaves_nothing_behind(tmp_path, cache):
     with pytest.raises(LevelheadError, match="cannot read this GGUF file"):
         load(tmp_path / "x.gguf")
     assert [path for path in cache.iterdir() if path.suffix != ".lock"] == []
+
+
+@pytest.mark.parametrize("name", ["blk.1.attn_q", "blk.0.ffn_up", "output_norm", "token_embd"])
+def test_a_file_that_lacks_weights_is_refused(written, name):
+    """transformers would take random ones, which show no bias."""
+    path = written(bos=True, without=name)
+    with pytest.raises(LevelheadError, match=r"initialised at random|cannot read this GGUF file"):
+        load(path)
 
 
 def test_without_the_extra_it_says_which(tmp_path, monkeypatch):

@@ -67,10 +67,14 @@ def run_command(
     inconclusive.
     """
     from levelhead.core.results import StepFailure
+    from levelhead.models.serving.addresses import check_key_hosts
     from levelhead.study.config import read_study_config
     from levelhead.study.run import run_study
 
     plan = read_study_config(file)
+    # Not the description, which may cite anything.
+    addresses = [*(source.path for source in plan.models.values()), *plan.measures.values()]
+    check_key_hosts("\n".join(addresses), "the study")
     if dry_run:
         from levelhead.core.files import local_path
         from levelhead.study.cost import estimate_study_cost

@@ -587,14 +587,14 @@ def _read_json_lines(text: str) -> Iterator[tuple[int, dict[str, Any]]]:
     for i, line in enumerate(_split_lines(text)):
         try:
             yield i, json.loads(line)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise BadRowError(i, f"no JSON: {error}") from None
 
 
 def _read_json(text: str) -> dict[str, Any]:
     try:
         content = json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise BadRowError(0, f"no JSON: {error}") from None
     if not isinstance(content, dict):
         raise BadRowError(0, "no JSON object")

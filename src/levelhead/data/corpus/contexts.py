@@ -147,7 +147,7 @@ def _read_mined(path: Path) -> Iterator[str]:
         with path.open(encoding="utf-8") as lines:
             # A sentence is listed once per word in this file.
             yield from dict.fromkeys(str(json.loads(line)["text"]) for line in lines)
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise LevelheadError(
             f"{path} does not have the format of `levelhead data mine`: {error}",
             hint="mine the corpus again",

@@ -250,9 +250,12 @@ def _parse_line(line: bytes, url: str) -> str:
     text = _decode(line, url)
     try:
         text_field = json.loads(text)["text"] if url.endswith(".jsonl") else text.split("\t", 1)[1]
-    except (ValueError, KeyError, TypeError, IndexError) as error:
+    # RecursionError: brackets without end.
+    except (ValueError, KeyError, TypeError, IndexError, RecursionError) as error:
         raise _format_error(url, error) from None
-    if not isinstance(text_field, str):
+    # JSON can escape half of a surrogate pair, which UTF-8 cannot write and no tokenizer reads.
+    is_text = isinstance(text_field, str)
+    if not is_text or (b"\\u" in line and re.search(r"[\ud800-\udfff]", text_field)):
         raise LevelheadError(f"a text in {url} is no string", hint="correct the field text")
     return text_field
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import tomllib
 from dataclasses import dataclass, field
 from functools import cache, cached_property
 from importlib.resources import files
@@ -19,6 +18,7 @@ from pydantic import Field, ValidationError, model_validator
 
 from levelhead.core.errors import LevelheadError, UnknownNameError
 from levelhead.core.results import Record
+from levelhead.core.toml import parse_toml
 from levelhead.data.counterfactuals.replacement import (
     Replacement,
     ReplacementTable,
@@ -257,7 +257,7 @@ def parse_lexicon(data: bytes, name: str) -> Lexicon:
         name: name for errors.
     """
     try:
-        file = _File.model_validate(tomllib.loads(data.decode()))
+        file = _File.model_validate(parse_toml(data.decode(), name, hint="correct the file"))
     except ValidationError as error:
         first = error.errors()[0]
         location = ".".join(map(str, first["loc"]))
@@ -265,7 +265,7 @@ def parse_lexicon(data: bytes, name: str) -> Lexicon:
             f"{name}: {location or 'the file'}: {first['msg']}",
             hint="see the lexicon gender-en for the format",
         ) from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except UnicodeDecodeError as error:
         raise LevelheadError(f"{name} is no TOML: {error}", hint="correct the file") from None
     return Lexicon(
         name=file.name,

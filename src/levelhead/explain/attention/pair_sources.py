@@ -79,7 +79,7 @@ def pairs_from_mined(folder: str | os.PathLike[str]) -> CounterPairs:
     try:
         rows = [json.loads(line) for line in path.read_text("utf-8").splitlines()]
         pairs = [_parse_mined_row(row) for row in rows]
-    except (OSError, ValueError, KeyError, TypeError, IndexError) as error:
+    except (OSError, ValueError, KeyError, TypeError, IndexError, RecursionError) as error:
         raise LevelheadError(
             f"{path} is not as `levelhead data mine` writes it: {error}",
             hint="mine the corpus again",

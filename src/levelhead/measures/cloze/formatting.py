@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from levelhead.core.errors import NotMeasurableError
 from levelhead.models.inputs.chat import remove_double_begin
+from levelhead.models.inputs.chat_template import render_chat
 from levelhead.models.inputs.tokenizer import MASK
 from levelhead.models.serving.served_model import ServedModel
 
@@ -60,12 +61,10 @@ class PromptFormat(NamedTuple):
         sentence = prompt_prefix(prompt)
         request = f"{REQUEST} {sentence}"
         message = f"{prompt.knowledge}{self.separator}{request}" if prompt.knowledge else request
-        text = self.tokens.tokenizer.apply_chat_template(
-            [{"role": "user", "content": message}], tokenize=False, add_generation_prompt=True
-        )
+        text = render_chat(self.tokens.tokenizer, [{"role": "user", "content": message}])
         # The sentence is repeated as the answer's beginning: the blank then follows the same words
         # as in "natural".
-        return f"{remove_double_begin(self.tokens, str(text))}{sentence} {MASK}"
+        return f"{remove_double_begin(self.tokens, text)}{sentence} {MASK}"
 
 
 def choose_prompt_format(lm: LM | ServedModel, form: Form, separator: Separator) -> PromptFormat:

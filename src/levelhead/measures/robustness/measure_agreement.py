@@ -267,7 +267,7 @@ def _read_measurements(paths: Sequence[str]) -> Iterable[Measurement]:
         try:
             rows = json.loads(file.read_bytes())["measurements"]
             measurements = [Measurement.from_json(json.dumps(row)) for row in rows]
-        except (OSError, ValueError, KeyError, TypeError) as error:
+        except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
             raise LevelheadError(
                 f"{file} was not written by levelhead measure: {str(error)[:80]}",
                 hint="give files of levelhead measure -o",

@@ -203,7 +203,8 @@ def load_edits(folder: Url) -> tuple[Edit, ...]:
         )
     try:
         tensors = read_tensors(data)
-    except SafetensorError as error:
+    # KeyError: a type of numbers that torch lacks.
+    except (SafetensorError, KeyError, ValueError, RuntimeError, TypeError) as error:
         raise InvalidEditFileError(
             f"{TENSORS_FILE} is damaged: {error}", hint="copy it again"
         ) from None
@@ -234,7 +235,13 @@ def _read_bytes(folder: Url, name: str) -> bytes:
         return read_bytes(join_url(folder, name))
     except (FileNotFoundError, NotADirectoryError):
         raise InvalidEditFileError(
-            f"{folder} contains no {name}", hint="give a folder that save_edits wrote"
+            f"{folder} contains no {name:.80}", hint="give a folder that save_edits wrote"
+        ) from None
+    # ValueError: a name with a null byte, which an untrusted file may hold.
+    except (OSError, ValueError) as error:
+        raise InvalidEditFileError(
+            f"cannot read {name!r:.80} in {folder}: {type(error).__name__}",
+            hint="give a folder that save_edits wrote",
         ) from None
 
 
@@ -256,7 +263,8 @@ def _make_edit(index: int, entry: _Entry, tensors: Mapping[str, torch.Tensor]) -
         parts[name] = tensors[f"{index}.{name}"]
     try:
         edit = kind.from_parts(EditParts(sites, entry.settings, parts))
-    except (TypeError, ValueError) as error:
+    # RuntimeError: of torch, for shapes or types that do not fit.
+    except (TypeError, ValueError, RuntimeError, IndexError) as error:
         raise InvalidEditFileError(
             f"edit {index} is not a valid {entry.kind}: {error}",
             hint="give a folder that save_edits wrote",

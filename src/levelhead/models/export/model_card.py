@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, cast
 from huggingface_hub import ModelCard, ModelCardData
 
 from levelhead.core.errors import LevelheadError
+from levelhead.core.escape import escape_markdown, to_single_line
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -114,7 +115,7 @@ def render_model_card(
     """
     section = "\n\n".join(
         [
-            f"# {lm.identity.display_name}, edited",
+            f"# {escape_markdown(lm.identity.display_name)}, edited",
             _describe_usage(lm, code),
             "## What was edited",
             _describe_base(lm),
@@ -169,12 +170,17 @@ def _describe_usage(lm: EditableModel, code: str | None) -> str:
 
 
 def _describe_base(lm: EditableModel) -> str:
-    revision = f", revision `{lm.identity.revision}`" if lm.identity.revision else ""
+    revision = f", revision {_code(lm.identity.revision)}" if lm.identity.revision else ""
     return (
-        f"The base is `{lm.identity.display_name}`{revision} (SHA-256 of its files "
+        f"The base is {_code(lm.identity.display_name)}{revision} (SHA-256 of its files "
         f"`{lm.identity.checkpoint.hash}`). In a forward pass, the activations at these sites are "
         "edited; layers and heads are counted from 0:"
     )
+
+
+def _code(name: str) -> str:
+    """A name as code; a backtick in it would end the code."""
+    return "`" + to_single_line(name).replace("`", "'") + "`"
 
 
 def _describe_edits(lm: EditableModel) -> list[str]:
@@ -199,7 +205,7 @@ def _table(changes: Sequence[MeasurementPair], subject: str) -> str:
         parity = "" if after.parity is None else f"{after.parity:.4g}"
         unit = f" ({after.unit})" if after.unit else ""
         rows.append(
-            f"| {after.measure}{unit} | {_format_measurement(before)} | "
+            f"| {escape_markdown(after.measure + unit)} | {_format_measurement(before)} | "
             f"{_format_measurement(after)} | {parity} | {after.n} of {after.n_items} |"
         )
     # Normally one level; measurements with different levels are possible, and are all named.

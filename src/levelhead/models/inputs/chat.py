@@ -9,8 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, Self, final, get_args
 
-from levelhead.core.errors import LevelheadError, NotMeasurableError, require_option
+from levelhead.core.errors import NotMeasurableError, require_option
 from levelhead.core.frozen import FrozenDict
+from levelhead.models.inputs.chat_template import render_chat
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -115,17 +116,8 @@ class ChatFormat:
             return self.format_plain(request, answer_start)
         # Templates that know no such switch ignore the argument.
         switch: dict[str, Any] = {} if self.thinking is None else {"enable_thinking": self.thinking}
-        try:
-            formatted = tokens.tokenizer.apply_chat_template(
-                self.messages(request), tokenize=False, add_generation_prompt=True, **switch
-            )
-        # A template is a program that comes with the weights: any error in it is its fault.
-        except Exception as error:
-            raise LevelheadError(
-                f"the model's chat template fails: {error}",
-                hint="leave out what it does not accept, such as a system prompt",
-            ) from error
-        return f"{remove_double_begin(tokens, str(formatted))}{answer_start}"
+        formatted = render_chat(tokens.tokenizer, self.messages(request), **switch)
+        return f"{remove_double_begin(tokens, formatted)}{answer_start}"
 
 
 def remove_double_begin(tokens: Tokens, text: str) -> str:

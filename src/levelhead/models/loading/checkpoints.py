@@ -35,8 +35,19 @@ REFUSED_KEYS = {
     "transformers_weights": "names other files for the weights",
     "attn_implementation": "names the code that computes attention",
     "_attn_implementation": "names the code that computes attention",
+    "_attn_implementation_internal": "names the code that computes attention",
+    "experts_implementation": "names the code that computes experts",
+    "_experts_implementation": "names the code that computes experts",
+    "_experts_implementation_internal": "names the code that computes experts",
+    "fusion_config": "replaces modules of the model by others",
+    "kernel_config": "names code that replaces modules of the model",
 }
 """Keys of config.json and tokenizer_config.json that are refused, and what each would do."""
+
+MAX_COUNTS = {"num_labels": 100_000} | dict.fromkeys(
+    ("num_hidden_layers", "n_layer", "n_layers", "num_layers", "num_hidden_groups"), 1000
+)
+"""Largest plausible counts of config.json, unless the checkpoint holds more weights."""
 
 
 class UnsafeCheckpointError(LevelheadError):
@@ -56,6 +67,8 @@ class Checkpoint:
     weights: tuple[Path, ...]
     keys: frozenset[str]
     is_pickled: bool
+    stamps: tuple[tuple[str, int, int], ...]
+    """Name, size and time of the files that the hash covers, when they were inspected."""
 
     @classmethod
     def inspect(cls, folder: Path, *, allow_pickle: bool = False) -> Checkpoint:
@@ -76,7 +89,7 @@ class Checkpoint:
             )
         if any((folder / name).exists() for name in SAFETENSORS_FILES):
             weights = _list_weight_files(folder, *SAFETENSORS_FILES)
-            return cls(folder, config, weights, _read_safetensors_keys(weights), is_pickled=False)
+            return cls._of(folder, config, weights, is_pickled=False)
         if not any((folder / name).exists() for name in PICKLE_FILES):
             raise LevelheadError(
                 f"{folder} holds no weights: neither {SAFETENSORS_FILES[0]} nor {PICKLE_FILES[0]}",
@@ -89,15 +102,32 @@ class Checkpoint:
                 "(then torch's weights-only reader is used)",
             )
         weights = _list_weight_files(folder, *PICKLE_FILES)
-        return cls(folder, config, weights, _read_pickle_keys(weights), is_pickled=True)
+        return cls._of(folder, config, weights, is_pickled=True)
+
+    @classmethod
+    def _of(
+        cls, folder: Path, config: dict[str, Any], weights: tuple[Path, ...], *, is_pickled: bool
+    ) -> Checkpoint:
+        # Before the names are read: what is written from now on is noticed.
+        stamps = _stamp(folder, weights)
+        keys = (_read_pickle_keys if is_pickled else _read_safetensors_keys)(weights)
+        _refuse_large_counts(config, len(keys))
+        return cls(folder, config, weights, keys, is_pickled, stamps)
 
     @cached_property
     def hash(self) -> str:
         """SHA-256 of everything that determines the outputs: weights, config, tokenizer."""
-        files = {path for pattern in CONFIG_PATTERNS for path in self.folder.glob(pattern)}
-        files |= set(self.weights)
         # By name and not by path: the same checkpoint has the same hash in every folder.
-        return content_hash({path.name: file_hash(path) for path in sorted(files)})
+        files = _hashed_files(self.folder, self.weights)
+        hashes = {path.name: file_hash(path) for path in files}
+        # The weights in memory may be those of before: their responses would be stored under the
+        # hash of other weights. Compared after the hash, for files that change meanwhile.
+        if _stamp(self.folder, self.weights) != self.stamps:
+            raise LevelheadError(
+                f"the files in {self.folder} changed after the model was loaded",
+                hint="load the model again",
+            )
+        return content_hash(hashes)
 
     @property
     def candidates(self) -> list[ModelClass]:
@@ -121,7 +151,9 @@ class Checkpoint:
         return value if isinstance(value, bool) else None
 
     def _seems_to_hold(self, model_class: ModelClass) -> bool:
-        architectures = self.config.get("architectures") or [""]
+        architectures = self.config.get("architectures")
+        if not isinstance(architectures, list) or not architectures:
+            architectures = [""]
         # Classifiers of tokens or for question answering have weights of the same names.
         if model_class.classifier and architectures[0] != model_class.name:
             return False
@@ -140,6 +172,30 @@ class Checkpoint:
         return any(key.startswith(prefix) for key in self.keys)
 
 
+def _hashed_files(folder: Path, weights: tuple[Path, ...]) -> list[Path]:
+    return sorted({*weights, *(path for name in CONFIG_PATTERNS for path in folder.glob(name))})
+
+
+def _stamp(folder: Path, weights: tuple[Path, ...]) -> tuple[tuple[str, int, int], ...]:
+    stats = ((path.name, path.stat()) for path in _hashed_files(folder, weights))
+    return tuple((name, stat.st_size, stat.st_mtime_ns) for name, stat in stats)
+
+
+def _refuse_large_counts(config: dict[str, Any], n_weights: int) -> None:
+    """Raise an error for a config of more layers or classes than could be meant.
+
+    transformers would build as many modules, or names of classes, as an untrusted file says.
+    """
+    for name, limit in MAX_COUNTS.items():
+        count = config.get(name)
+        # A model that shares its layers may have more of them than weights.
+        if isinstance(count, int | float) and count > max(limit, n_weights):
+            raise UnsafeCheckpointError(
+                f"config.json says {name} {count}, and the checkpoint holds {n_weights} weights",
+                hint="download the model again",
+            )
+
+
 def _read_json(path: Path) -> dict[str, Any]:
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
@@ -148,7 +204,7 @@ def _read_json(path: Path) -> dict[str, Any]:
             f"{path.parent} has no {path.name}", hint="give a folder written by save_pretrained"
         ) from None
     # RecursionError: an untrusted file may nest lists deeper than Python's stack.
-    except (ValueError, RecursionError) as error:
+    except (ValueError, RecursionError, IsADirectoryError) as error:
         raise LevelheadError(
             f"{path} is not valid JSON: {error}", hint="download the model again"
         ) from None
@@ -162,12 +218,27 @@ def _refuse_unsafe_config(folder: Path, config: dict[str, Any]) -> None:
     if (path := folder / "tokenizer_config.json").exists():
         configs[path.name] = _read_json(path)
     for name, settings in configs.items():
-        for key in settings.keys() & REFUSED_KEYS.keys():
+        for key in sorted(_all_keys(settings) & REFUSED_KEYS.keys()):
             raise UnsafeCheckpointError(
                 f"{name} {REFUSED_KEYS[key]} ({key})",
                 hint="levelhead does not follow it; if transformers knows the model without "
                 f"{key}, remove it from a copy of the folder",
             )
+
+
+def _all_keys(settings: object) -> set[str]:
+    """Keys of a document at every depth: parts of a model have configs of their own."""
+    keys: set[str] = set()
+    # No recursion: a document may nest almost as deep as Python's stack.
+    stack = [settings]
+    while stack:
+        value = stack.pop()
+        if isinstance(value, dict):
+            keys |= value.keys()
+            stack += value.values()
+        elif isinstance(value, list):
+            stack += value
+    return keys
 
 
 def _list_weight_files(folder: Path, single: str, index: str) -> tuple[Path, ...]:
@@ -200,7 +271,7 @@ def _read_safetensors_keys(weights: Iterable[Path]) -> frozenset[str]:
         try:
             with safe_open(path, framework="pt") as file:
                 keys.update(file.keys())
-        except SafetensorError as error:
+        except (SafetensorError, OSError) as error:
             raise LevelheadError(
                 f"{path} is damaged: {error}", hint="download the model again"
             ) from None

@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import tempfile
 from pathlib import Path
+from typing import Any
 
 from levelhead.core.errors import LevelheadError, MissingExtraError
 from levelhead.core.files import file_hash
 from levelhead.models.export.save import build_once
+from levelhead.models.loading.gguf_header import check_header
 from levelhead.models.loading.quiet import quiet
 
 CONVERSION_REVISION = 2
@@ -39,30 +41,44 @@ def _convert(path: Path, folder: Path) -> None:
         import gguf  # noqa: F401
     except ImportError:
         raise MissingExtraError("reading GGUF files", "gguf") from None
+    check_header(path)
     try:
-        model = transformers.AutoModelForCausalLM.from_pretrained(
-            path.parent, gguf_file=path.name, dtype=torch.float32, trust_remote_code=False
+        loaded: Any = transformers.AutoModelForCausalLM.from_pretrained(
+            path.parent,
+            gguf_file=path.name,
+            dtype=torch.float32,
+            trust_remote_code=False,
+            output_loading_info=True,
         )
+        model, loading_info = loaded
         tokenizer = transformers.AutoTokenizer.from_pretrained(
             path.parent, gguf_file=path.name, trust_remote_code=False
         )
+        # transformers refuses to save a model that it read from GGUF, but saves a new one with the
+        # same weights. They are dequantised now, so the quantisation settings are removed.
+        settings = model.config.to_dict()
+        settings.pop("quantization_config", None)
+        unquantised_model = type(model)(type(model.config)(**settings))
+        unquantised_model.load_state_dict(model.state_dict())
     # A malformed file can fail anywhere in the parser, with any type of error.
     except Exception as error:
         raise LevelheadError(
-            f"transformers cannot read this GGUF file: {(str(error).splitlines() or [''])[0]}",
+            f"transformers cannot read this GGUF file: {(str(error).splitlines() or [''])[0]:.200}",
             hint="use a GGUF file of an architecture and quantisation that transformers knows",
         ) from None
-    # transformers refuses to save a model that it read from GGUF, but saves a new one with the same
-    # weights. The weights are dequantised now, so the quantisation settings are removed.
-    settings = model.config.to_dict()
-    settings.pop("quantization_config", None)
-    unquantised_model = type(model)(type(model.config)(**settings))
-    unquantised_model.load_state_dict(model.state_dict())
+    # transformers initialises them at random, and random weights show no bias.
+    if missing := sorted(loading_info["missing_keys"]):
+        raise LevelheadError(
+            f"the GGUF file lacks weights, which would be initialised at random: {missing[0]}"
+            f"{' and more' if len(missing) > 1 else ''}",
+            hint="download the file again",
+        )
     unquantised_model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     tokenizer_config = folder / "tokenizer_config.json"
+    settings = json.loads(tokenizer_config.read_text(encoding="utf-8"))
     tokenizer_config.write_text(
-        json.dumps(json.loads(tokenizer_config.read_text()) | {"add_bos_token": _adds_bos(path)})
+        json.dumps(settings | {"add_bos_token": _adds_bos(path)}), encoding="utf-8"
     )
 
 

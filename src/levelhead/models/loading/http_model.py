@@ -13,14 +13,13 @@ import secrets
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, final
-from urllib.parse import urlsplit
 
 from levelhead.core.canonical_json import content_hash
 from levelhead.core.errors import LevelheadError, MissingExtraError, NotMeasurableError
 from levelhead.core.frozen import FrozenDict
+from levelhead.models.serving.addresses import check_address
 from levelhead.models.serving.generation import GenerationPrompt
 from levelhead.models.serving.served_model import (
-    LOCAL_HOSTS,
     ServedIdentity,
     ServedModel,
     UnsupportedOverHttpError,
@@ -69,28 +68,7 @@ class HttpModel(ServedModel):
     """Put before every chat request that the model answers; empty: none."""
 
     def __post_init__(self) -> None:
-        parts = urlsplit(self.url)
-        if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise LevelheadError(
-                f"{self.url!r} is not the address of a server",
-                hint="give an address such as http://127.0.0.1:8080",
-            )
-        # The address is a part of results.
-        if parts.username is not None or parts.password is not None:
-            raise LevelheadError(
-                "the server's address contains a name or a password",
-                hint="give a key instead: LEVELHEAD_KEY, or HttpModel(url, key=...)",
-            )
-        # Unencrypted requests to this machine never leave it; a key may be sent to a local server.
-        if self.key and parts.scheme == "http" and parts.hostname not in LOCAL_HOSTS:
-            raise LevelheadError(
-                "a key would be sent unencrypted", hint="use https, or a server on this machine"
-            )
-        # The client would show such a key in its error.
-        if self.key and not (self.key.isascii() and self.key.isprintable() and " " not in self.key):
-            raise LevelheadError(
-                "the key has characters that a header cannot have", hint="remove line breaks"
-            )
+        check_address(self.url, self.key)
         if self.timeout <= 0 or self.max_retries < 0 or self.concurrency < 1:
             raise LevelheadError(
                 f"no request can be sent within {self.timeout:g} s, {self.max_retries} retries and "

@@ -30,6 +30,7 @@ from levelhead.models.lm import LM
 from levelhead.models.loading.checkpoints import HUB_PATTERNS, Checkpoint
 from levelhead.models.loading.gguf import convert_gguf
 from levelhead.models.loading.quiet import quiet
+from levelhead.models.loading.weight_versions import record_versions
 from levelhead.models.sites import Site, validate_site
 
 if TYPE_CHECKING:
@@ -38,6 +39,8 @@ if TYPE_CHECKING:
     from levelhead.models.architectures.tensor_parallel import ParallelMode
     from levelhead.models.inputs.tokenizer import Bos
 
+MAX_NAME_BYTES = 255
+"""Longest name of a file or folder."""
 DTYPES = ("float32", "float64", "bfloat16", "float16")
 
 
@@ -107,6 +110,7 @@ def load(
     )
     layout = ModelLayout.from_model(model, model_class, tensor_parallel)
     tensor_parallel.shard_weights(layout.backbone, layout.blocks)
+    record_versions(layout.model)
     merged_edits, merged_sites = _read_merge_record(folder)
     lm = LM(
         layout=layout,
@@ -155,7 +159,7 @@ def compute_model_size(name: str, revision: str | None = None) -> int:
 def _read_merge_record(folder: Path) -> tuple[tuple[str, ...], tuple[Site, ...]]:
     """Read which edits `save_pretrained` merged, and the sites that it left as in the base."""
     try:
-        record = json.loads((folder / RECORD_FILE).read_text())
+        record = json.loads((folder / RECORD_FILE).read_text(encoding="utf-8"))
         merged_edits = tuple(map(str, record["folded"]))
         # If a record lists merged edits without their sites, the missing key raises an error: it
         # must not count as "no site is affected".
@@ -164,13 +168,18 @@ def _read_merge_record(folder: Path) -> tuple[tuple[str, ...], tuple[Site, ...]]
         ) if merged_edits else ()
     except FileNotFoundError:
         return (), ()
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise LevelheadError(
             f"{folder / RECORD_FILE} is damaged: {error}", hint="merge the edit again"
         ) from None
 
 
 def _find_folder(name: str, revision: str | None, *, allow_pickle: bool) -> tuple[Path, str | None]:
+    # Longer than any file: the system would raise an error without a hint.
+    if max(map(len, os.fsencode(name).split(b"/"))) > MAX_NAME_BYTES or "\0" in name:
+        raise LevelheadError(
+            "the name of the model is no path and no Hub id", hint="check the name"
+        )
     path = Path(name).expanduser()
     # As in transformers, a local folder takes precedence over a Hub id.
     if path.is_dir():
@@ -179,6 +188,12 @@ def _find_folder(name: str, revision: str | None, *, allow_pickle: bool) -> tupl
         if not path.is_file():
             raise LevelheadError(f"the file {path} does not exist", hint="check the path")
         return convert_gguf(path, model_cache_folder()), None
+    if "://" in name:
+        # Not quoted: an address may hold a password.
+        raise LevelheadError(
+            f"a model has no address of the protocol {name.partition('://')[0]!r:.20}",
+            hint="give a Hub id, a local folder, a .gguf file, or http:// of a server",
+        )
     if path.is_file():
         raise LevelheadError(
             f"{path} is a file", hint="give the folder that contains it, or a .gguf file"
@@ -226,7 +241,10 @@ TOKENIZER_TEST_TEXT = (
 def _load_tokenizer(folder: Path) -> Any:
     try:
         tokenizer = transformers.AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
-    except (OSError, ValueError, KeyError) as error:
+        if not isinstance(tokenizer.model_max_length, int | float):
+            raise TypeError("model_max_length is no number")
+    # The parser of tokenizer.json raises plain exceptions, and panics of Rust are none.
+    except Exception as error:
         raise LevelheadError(
             f"{folder} holds no tokenizer that transformers can read: "
             f"{(str(error).splitlines() or [''])[0]:.160}",

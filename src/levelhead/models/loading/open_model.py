@@ -6,13 +6,11 @@ import os
 from typing import TYPE_CHECKING, Any, cast
 
 from levelhead.core.errors import LevelheadError
+from levelhead.models.serving.addresses import KEY_VARIABLE
 
 if TYPE_CHECKING:
     from levelhead.models.lm import LM
     from levelhead.models.serving.budget import TokenBudget
-
-KEY_VARIABLE = "LEVELHEAD_KEY"
-"""Environment variable with a server's key: other users can read a command line, not this."""
 
 
 def is_http(model: str) -> bool:

@@ -19,8 +19,8 @@ import httpx2
 import openai
 
 from levelhead.core.errors import LevelheadError
+from levelhead.models.serving.addresses import LOCAL_HOSTS
 from levelhead.models.serving.budget import TokenCounts
-from levelhead.models.serving.served_model import LOCAL_HOSTS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -33,6 +33,9 @@ MAX_QUOTED = 300
 """Characters of a server's message that errors quote: it may be a web page of any size."""
 NO_KEY = "none"
 """The openai client requires some key; it is removed from the request."""
+MAX_UNANSWERED = 3
+"""Requests in a row without an answer, each after all retries, before no further one is sent: a run
+of thousands of requests to a server that hangs would wait for days."""
 Item = TypeVar("Item")
 Answer = TypeVar("Answer")
 
@@ -92,6 +95,7 @@ class ServerClient:
         self.root = url.rstrip("/").removesuffix("/v1")
         self._key, self._timeout, self._budget = key, timeout, budget
         self._concurrency, self._max_retries = concurrency, max_retries
+        self._n_unanswered = 0
         self._client = openai.OpenAI(
             api_key=key or NO_KEY,
             base_url=f"{self.root}/v1",
@@ -182,8 +186,19 @@ class ServerClient:
 
     def _send(self, path: str, send: Callable[[str], httpx2.Response]) -> dict[str, Any]:
         where = self.root + path
+        if self._n_unanswered >= MAX_UNANSWERED:
+            raise LevelheadError(
+                f"{self.root} left {self._n_unanswered} requests in a row without an answer: no "
+                "further one is sent",
+                hint="check the server, then run the same command again, which asks for what is "
+                "missing",
+            )
         try:
             response = send(where)
+            self._n_unanswered = 0
+        except LevelheadError:  # a body without end
+            self._n_unanswered += 1
+            raise
         except openai.APIStatusError as error:
             raise ServerStatusError(
                 f"{where} answers {error.status_code}: {self._quote(error.response.text)}",
@@ -191,11 +206,13 @@ class ServerClient:
                 status=error.status_code,
             ) from None
         except openai.APITimeoutError:
+            self._n_unanswered += 1
             raise LevelheadError(
                 f"{where} did not answer within {self._timeout:g} s, {self._max_retries + 1} times",
                 hint="give a larger timeout, or less concurrency",
             ) from None
         except openai.APIConnectionError as error:
+            self._n_unanswered += 1
             raise LevelheadError(
                 f"{self.root} cannot be reached: {self._quote(str(error.__cause__ or error))}",
                 hint="check that the server runs there",

@@ -154,7 +154,7 @@ class LlamaCppServer(Server):
             log_probs = {
                 int(entry["id"]): float(entry["logprob"]) for entry in first["top_logprobs"]
             }
-        except (KeyError, TypeError, ValueError):
+        except (KeyError, TypeError, ValueError, OverflowError):
             raise self.unreadable_error() from None
         # llama.cpp writes a huge negative number for a probability that underflowed to 0.
         log_probs = {

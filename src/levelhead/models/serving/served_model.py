@@ -31,8 +31,6 @@ if TYPE_CHECKING:
 TokenIds = tuple[int, ...]
 ROUNDING = 1e-3
 """A log-probability may be above 0 by rounding, not by more."""
-LOCAL_HOSTS = ("127.0.0.1", "localhost", "::1")
-"""Hosts whose requests never leave this machine."""
 
 
 class UnsupportedOverHttpError(LevelheadError, AttributeError):

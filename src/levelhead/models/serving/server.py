@@ -142,7 +142,7 @@ class Server(ABC):
             # A missing or repeated answer would assign log-probabilities to the wrong context.
             if [int(choice["index"]) for choice in choices] != list(range(len(prompts))):
                 raise ValueError("the answers do not match the requests")
-        except (KeyError, TypeError, ValueError):
+        except (KeyError, TypeError, ValueError, OverflowError):
             raise self.unreadable_error() from None
         return choices
 

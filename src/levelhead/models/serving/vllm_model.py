@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, final
 
 from levelhead.core.canonical_json import content_hash
-from levelhead.core.errors import LevelheadError, MissingExtraError
+from levelhead.core.errors import MissingExtraError
 from levelhead.core.frozen import FrozenDict
 from levelhead.models.generation.config import FINISH_REASONS, GeneratedText
+from levelhead.models.inputs.chat_template import render_chat
 from levelhead.models.loading.checkpoints import Checkpoint
 from levelhead.models.serving.generation import sample_seed
 from levelhead.models.serving.served_model import (
@@ -159,21 +160,7 @@ class VllmModel(ServedModel):
             return [None] * len(chats)
         # Templates that know no such switch ignore the argument.
         switch: dict[str, Any] = {} if thinking is None else {"enable_thinking": thinking}
-        try:
-            return [
-                str(
-                    self._tokenizer.apply_chat_template(
-                        messages, tokenize=False, add_generation_prompt=True, **switch
-                    )
-                )
-                for messages in chats
-            ]
-        # A template is a program that comes with the weights: any error in it is its fault.
-        except Exception as error:
-            raise LevelheadError(
-                f"the template of {self.folder} fails: {error}",
-                hint="leave out what it does not accept, such as a system prompt",
-            ) from error
+        return [render_chat(self._tokenizer, messages, **switch) for messages in chats]
 
     def score_rows(
         self, rows: Sequence[ScoredRow], contexts: Sequence[TokenIds] = (), top_k: int = 0

@@ -173,7 +173,7 @@ class VllmServer(Server):
                 float(position[str(token)]["logprob"])
                 for position, token in zip(positions[1:], prompt[1:], strict=True)
             ]
-        except (KeyError, TypeError, ValueError):
+        except (KeyError, TypeError, ValueError, OverflowError):
             raise self.unreadable_error() from None
         return [0.0, *map(require_positive_probability, values)]
 
@@ -194,7 +194,7 @@ class VllmServer(Server):
                 int(name.removeprefix("token_id:")): require_log_prob(float(value))
                 for name, value in first.items()
             }
-        except (KeyError, TypeError, ValueError, AttributeError):
+        except (KeyError, TypeError, ValueError, OverflowError, AttributeError):
             raise self.unreadable_error() from None
 
 

@@ -6,6 +6,8 @@ import re
 from typing import TYPE_CHECKING
 from xml.etree import ElementTree
 
+from levelhead.core.escape import escape_controls, escape_markdown
+
 if TYPE_CHECKING:
     from levelhead.report.gate.gate import GateReport, RuleResult
 
@@ -65,14 +67,9 @@ def _row(result: RuleResult) -> str:
         result.explanation,
         result.purpose,
     )
-    return "| " + " | ".join(_escape_markdown(cell) for cell in cells) + " |"
+    return "| " + " | ".join(escape_markdown(cell) for cell in cells) + " |"
 
 
 def _xml(text: str) -> str:
-    return _NOT_XML.sub("\ufffd", text)
-
-
-def _escape_markdown(text: str) -> str:
-    """Escape text so that it cannot end a cell, begin a tag or a link, or be code."""
-    escaped = " ".join(text.split()).replace("&", "&amp;").replace("<", "&lt;")
-    return re.sub(r"([|`\[\]*_\\])", r"\\\1", escaped)
+    # Bidirectional and C1 characters are XML, but turn or hide what a viewer shows.
+    return _NOT_XML.sub("\ufffd", escape_controls(text))

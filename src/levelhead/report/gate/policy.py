@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import tomllib
 from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple, Self
@@ -12,6 +11,7 @@ from pydantic import BeforeValidator, ConfigDict, Field, ValidationError, model_
 
 from levelhead.core.errors import LevelheadError
 from levelhead.core.results import Record
+from levelhead.core.toml import parse_toml
 
 if TYPE_CHECKING:
     import os
@@ -125,13 +125,10 @@ def read_policy(path: str | os.PathLike[str]) -> LoadedPolicy:
     """Read and validate a policy from a TOML file."""
     try:
         raw = Path(path).read_bytes()
-        table = tomllib.loads(raw.decode("utf-8"))
+        text = raw.decode("utf-8")
     except (OSError, UnicodeError) as error:
         raise LevelheadError(f"cannot read {path}: {error}", hint="check the path") from None
-    except tomllib.TOMLDecodeError as error:
-        raise LevelheadError(
-            f"{path} is not valid TOML: {error}", hint="correct that line"
-        ) from None
+    table = parse_toml(text, path)
     if table.get("format") == EARLIER_FORMAT:
         raise LevelheadError(
             (

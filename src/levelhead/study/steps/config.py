@@ -10,6 +10,7 @@ from levelhead.core.errors import LevelheadError, UnknownNameError
 from levelhead.core.results import Record
 from levelhead.core.run_context import Inference
 from levelhead.measures.registry import parse_measure
+from levelhead.models.serving.addresses import check_address
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -167,6 +168,10 @@ class StudyConfigBase(StrictConfig):
 
     def check(self) -> None:
         """Raise an error for undefined names and unknown measures."""
+        for source in self.models.values():
+            # Before the study is written anywhere: an address may hold a password.
+            if source.path.startswith(("http://", "https://")):
+                check_address(source.path.partition("#")[0], None)
         for text in self.measures.values():
             parse_measure(text)
         for row in self._all_rows():

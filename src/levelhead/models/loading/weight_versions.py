@@ -1,0 +1,43 @@
+"""Notice weights that a caller changes in memory: they have another hash than the files.
+
+The hash of a model is that of its files and edits. Responses of weights that were changed in place
+would be stored under it, and stored responses of the files would be taken for those of the changed
+weights: the change would look as if it had no effect.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+from weakref import WeakKeyDictionary
+
+from levelhead.core.errors import LevelheadError
+
+if TYPE_CHECKING:
+    import torch
+
+_VERSIONS: WeakKeyDictionary[torch.nn.Module, int] = WeakKeyDictionary()
+
+
+def record_versions(model: torch.nn.Module) -> None:
+    """Record the weights of a model as those that its hash stands for."""
+    _VERSIONS[model] = _count_changes(model)
+
+
+def check_versions(model: torch.nn.Module) -> None:
+    """Raise an error if a weight was changed in place since `record_versions`."""
+    if _VERSIONS.setdefault(model, n_changes := _count_changes(model)) != n_changes:
+        raise LevelheadError(
+            "the weights were changed in memory after the model was loaded",
+            hint="use lm.edited(...), or save the changed model and load it from there",
+        )
+
+
+def _count_changes(model: torch.nn.Module) -> int:
+    """Number of changes in place, as torch counts them for its gradients.
+
+    Assignments to `.data` are not counted, nor are weights that accelerate moves to and fro.
+    """
+    weights = [*model.parameters()]
+    if any(weight.is_meta or weight.is_inference() for weight in weights):
+        return 0
+    return sum(weight._version for weight in weights)
