@@ -125,7 +125,26 @@ class ChatFormat:
                 f"the model's chat template fails: {error}",
                 hint="leave out what it does not accept, such as a system prompt",
             ) from error
+        self._require_system_prompt(tokens, request, str(formatted), switch)
         return f"{remove_double_begin(tokens, str(formatted))}{answer_start}"
+
+    def _require_system_prompt(
+        self, tokens: Tokens, request: str, formatted: str, switch: Mapping[str, Any]
+    ) -> None:
+        """Raise an error if the template drops the system prompt: nothing would show it."""
+        if not self.system or self.system.strip() in formatted:
+            return
+        without = tokens.tokenizer.apply_chat_template(
+            replace(self, system="").messages(request),
+            tokenize=False,
+            add_generation_prompt=True,
+            **switch,
+        )
+        if str(without) == formatted:
+            raise LevelheadError(
+                "the model's chat template drops the system prompt",
+                hint="leave the system prompt out, or write it into the request",
+            )
 
 
 def remove_double_begin(tokens: Tokens, text: str) -> str:
