@@ -1,9 +1,9 @@
 """How time and memory grow with rows, text length and lexicon size: exponents with intervals.
 
-    python benchmarks/growth.py [--quick] [--only NAME ...]
+    python benchmarks/growth.py [--quick] [--only NAME ...] [--up-to SIZE]
 
-NAME           counterfactual or mining, and what grows: .rows, .length (characters in a text) or
-               .lexicon (words of each group)
+NAME           counterfactual or mining, and what grows: .rows, .length (characters in a text),
+               .sentence (the same, without full stops) or .lexicon (words of each group)
 time           exponent of CPU time: slope of log time against log size, by least squares
 memory         the same of peak memory beyond that of the imports
 low, high      95% interval of the slope, by Student's t
@@ -11,8 +11,8 @@ points         [size, CPU seconds, megabytes] of every run
 
 counterfactual makes the items of the measure from a CSV file: every text is swapped and its
 placebo made, without a model. mining is `data mine` of text files. Every run is a process of its
-own, and each size runs three times. Costs that are noise enter no fit, as they would flatten the
-slope. The last line is one JSON object.
+own, and each size runs three times, once where a run takes minutes. Costs that are noise enter no
+fit, as they would flatten the slope. The last line is one JSON object.
 """
 
 from __future__ import annotations
@@ -28,12 +28,17 @@ import time
 from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from scipy.stats import linregress, t
 
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
 REPEATS = 3
+LONG = 20.0
+"""CPU seconds of a run that is not repeated."""
 FLAT = {"seconds": 0.05, "megabytes": 4.0}
 """Costs below these are noise of the clock and of the allocator, and enter no fit."""
 
@@ -44,6 +49,8 @@ class Case(NamedTuple):
     rows: int = 1_000
     length: int = 100
     lexicon: int = 100
+    sentence: int = 12
+    """Words of a sentence; 0 for texts without full stops."""
 
 
 SIZES = {
@@ -52,6 +59,7 @@ SIZES = {
     "counterfactual.lexicon": [Case(rows=20_000, lexicon=n) for n in (100, 1_000, 10_000)],
     "mining.rows": [Case(rows=n) for n in (10_000, 100_000, 1_000_000)],
     "mining.length": [Case(rows=300, length=n) for n in (1_000, 10_000, 100_000)],
+    "mining.sentence": [Case(rows=300, length=n, sentence=0) for n in (1_000, 10_000, 100_000)],
     "mining.lexicon": [Case(rows=50_000, lexicon=n) for n in (100, 1_000, 10_000)],
 }
 QUICK = {
@@ -60,6 +68,7 @@ QUICK = {
     "counterfactual.lexicon": [Case(rows=5_000, lexicon=n) for n in (100, 1_000, 4_000)],
     "mining.rows": [Case(rows=n) for n in (8_000, 32_000, 128_000)],
     "mining.length": [Case(rows=100, length=n) for n in (4_000, 16_000, 64_000)],
+    "mining.sentence": [Case(rows=100, length=n, sentence=0) for n in (4_000, 16_000, 64_000)],
     "mining.lexicon": [Case(rows=20_000, lexicon=n) for n in (100, 1_000, 4_000)],
 }
 
@@ -69,6 +78,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--only", nargs="*", choices=SIZES, default=list(SIZES))
+    parser.add_argument("--up-to", type=int, default=10**9, help="largest size")
     parser.add_argument("--run", nargs=4, help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.run:
@@ -79,15 +89,19 @@ def main() -> None:
     for name in args.only:
         way, _, what = name.partition(".")
         points = []
-        for case in (QUICK if args.quick else SIZES)[name]:
+        field = "length" if what == "sentence" else what
+        cases = (QUICK if args.quick else SIZES)[name]
+        for case in (case for case in cases if getattr(case, field) <= args.up_to):
             with tempfile.TemporaryDirectory() as scratch:
                 files = write_inputs(Path(scratch), case)
                 for _ in range(REPEATS):
                     command = [sys.executable, __file__, "--run", way, scratch, *files]
                     done = subprocess.run(command, capture_output=True, text=True, check=False)
                     costs = json.loads(done.stdout.splitlines()[-1])
-                    points.append((getattr(case, what), costs["seconds"], costs["megabytes"]))
+                    points.append((getattr(case, field), costs["seconds"], costs["megabytes"]))
                     print(name, *points[-1], file=sys.stderr, flush=True)
+                    if costs["seconds"] > LONG:
+                        break
         result[name] = {
             "time": slope([(size, seconds) for size, seconds, _ in points], FLAT["seconds"]),
             "memory": slope([(size, peak) for size, _, peak in points], FLAT["megabytes"]),
@@ -172,30 +186,39 @@ def write_inputs(folder: Path, case: Case) -> tuple[str, str]:
     """Texts as CSV and as lines, a few of them for the rehearsal, and a lexicon."""
     words = write_lexicon(folder / "lexicon.toml", case.lexicon)
     for name, rows in (("few", 20), ("texts", case.rows)):
-        texts = make_texts(words, rows, case.length if name == "texts" else 100)
-        with (folder / f"{name}.csv").open("w", newline="") as file:
-            writer = csv.writer(file)
+        texts = make_texts(words, rows, case.length if name == "texts" else 100, case.sentence)
+        with (
+            (folder / f"{name}.csv").open("w", newline="") as table,
+            (folder / f"{name}.txt").open("w") as lines,
+        ):
+            writer = csv.writer(table)
             writer.writerow(["text"])
-            writer.writerows([text] for text in texts)
-        (folder / f"{name}.txt").write_text("\n".join(texts) + "\n")
+            for text in texts:
+                writer.writerow([text])
+                lines.write(f"{text}\n")
     return f"{folder / 'texts.csv'}", f"{folder / 'lexicon.toml'}"
 
 
-def make_texts(words: list[str], rows: int, length: int) -> list[str]:
+def make_texts(words: list[str], rows: int, length: int, sentence: int) -> Iterator[str]:
     """Sentences of made-up words; one word in ten marks a group, and pronouns are among them."""
     rng = np.random.default_rng(0)
     letters = np.array(list("etaoinshrdlucmfw"))
     plain = ["q" + "".join(rng.choice(letters, size)) for size in rng.integers(2, 9, 2_000)]
-    marked = np.array([*words, *["he", "she", "her", "his", "him"] * (1 + len(words) // 10)])
-    result = []
+    marked = [*words, *["he", "she", "her", "his", "him"] * (1 + len(words) // 10)]
+    vocabulary = np.array([*plain, *marked], dtype=object)
+    count = max(3, length // 7)
     for row in range(rows):
-        count = max(3, length // 7)
-        text = np.array(plain, dtype=object)[rng.integers(0, len(plain), count)]
-        places = rng.random(count) < 0.1
-        text[places] = marked[rng.integers(0, len(marked), int(places.sum()))]
-        text[11::12] = [f"{word}." for word in text[11::12]]
-        result.append(f"{' '.join(text)} in case {row}.")
-    return result
+        is_marked = rng.random(count) < 0.1
+        places = np.where(
+            is_marked,
+            len(plain) + rng.integers(0, len(marked), count),
+            rng.integers(0, len(plain), count),
+        )
+        text = vocabulary[places]
+        if sentence:
+            text[sentence - 1 :: sentence] += "."
+            text[::sentence] = [word.capitalize() for word in text[::sentence]]
+        yield f"{' '.join(text)} in case {row}."
 
 
 def write_lexicon(path: Path, size: int) -> list[str]:

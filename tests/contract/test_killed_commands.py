@@ -1,7 +1,8 @@
 """Commands that are killed at random moments and run again: the same files, and no process left.
 
 A hundred kills, in the full tier: each is a cold start. In the fast tier `test_resume_after_kill`,
-`test_processes` and the tests of each command kill jobs that are already imported.
+`test_processes`, `test_interrupted_audits` and the tests of each command kill jobs that are already
+imported.
 """
 
 import os
@@ -12,7 +13,9 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import NamedTuple
 
+import biased_classifier
 import metric_cases
 import pytest
 import studies
@@ -24,17 +27,30 @@ pytestmark = pytest.mark.skipif(
 FEW = ("--resamples", "99", "--permutations", "99")
 ORPHAN_SECONDS = 5
 """Time within which every process of a killed command must have ended."""
+IN_A_ROW = (2, 6)
+"""Kills of a run before it may end."""
 VOLATILE = ("lock",)
 """Files that are no results."""
+ENDS = (0, 2)
+"""Exit codes of a run that ended: an audit of an untrained model is inconclusive."""
+PLAN = ("audit.json", "study.json", "levelhead-run.json")
+"""Files of an audit that was planned and not begun."""
+AUDIT_WITH_BUDGET = "audit with a budget"
 
 
 class Commands:
-    """Arguments of commands on tiny models; each writes into a folder."""
+    """Arguments of commands on tiny models; each writes into the folder `out`.
+
+    The folder is relative, because a report names the command that repeats it.
+    """
 
     def __init__(self, inputs):
-        lexicon = studies.lexicon(inputs)
+        self.inputs = inputs
+        self.lexicon = studies.lexicon(inputs)
         self.models = [str(zoo.folder("bert", "BertForPreTraining", seed=seed)) for seed in (0, 1)]
-        self.measure_text = f"seat:lexicon={lexicon},targets=things,corpus={metric_cases.corpus()}"
+        self.measure_text = (
+            f"seat:lexicon={self.lexicon},targets=things,corpus={metric_cases.corpus()}"
+        )
         self.corpus = inputs / "corpus"
         self.corpus.mkdir()
         for number in range(40):
@@ -45,32 +61,64 @@ class Commands:
         self.study_file = studies.study(inputs, studies.STUDY)
         self.texts = inputs / "texts.txt"
         self.texts.write_text("\n".join(metric_cases.sentences() * 20))
+        rows = [
+            f"the {a} is here.,the {b} was there.,{int(a < b)}"
+            for a in metric_cases.THINGS
+            for b in metric_cases.THINGS
+        ]
+        self.pairs = inputs / "pairs.csv"
+        self.pairs.write_text("\n".join(["sentence1,sentence2,label", *rows]))
+        self.own = inputs / "own.toml"
+        self.own.write_text(biased_classifier.TOML)
+        for part in ("dev", "test"):
+            biased_classifier.write(inputs / f"{part}.csv", biased_classifier.texts(part))
 
-    def arguments(self, name, folder):
-        model = self.models[0]
+    def arguments(self, name):
+        """The command, as a list of a process's arguments."""
+        if name.startswith("audit"):
+            script = Path(__file__).parents[1] / "work" / "tiny_audits.py"
+            return [sys.executable, str(script), str(self.inputs / "suite"), *self.verb(name)]
+        return [sys.executable, "-m", "levelhead", *self.verb(name)]
+
+    def verb(self, name):
+        """The command of levelhead and its options."""
+        model, *_ = self.models
+        audit = ("audit", model, "-o", "out", "--threads", "1", *FEW, "--quiet")
         by_name = {
             "measure": [
-                *("measure", model, "-m", self.measure_text, *FEW, "--store", f"{folder}/store"),
-                *("-o", f"{folder}/result.json"),
+                *("measure", model, "-m", self.measure_text, *FEW, "--store", "out/store"),
+                *("-o", "out/result.json"),
             ],
             "locate": [
-                *("locate", model, "-m", self.measure_text, "--store", f"{folder}/store"),
-                *("-o", f"{folder}/heads.json"),
+                *("locate", model, "-m", self.measure_text, "--store", "out/store"),
+                *("-o", "out/heads.json"),
             ],
-            "mine": ["data", "mine", f"{self.corpus}/*.txt", "-o", folder, "--workers", "2"],
+            "mine": ["data", "mine", f"{self.corpus}/*.txt", "-o", "out", "--workers", "2"],
             "leaderboard": [
-                *("leaderboard", *self.models, "-m", self.measure_text, *FEW, "-o", folder),
+                *("leaderboard", *self.models, "-m", self.measure_text, *FEW, "-o", "out"),
                 *("--workers", "2"),
             ],
-            "study": ["study", "run", self.study_file, "-o", folder, "--workers", "2"],
+            "study": ["study", "run", self.study_file, "-o", "out", "--workers", "2"],
             "study on ray": [
-                *("study", "run", self.study_file, "-o", folder, "--workers", "2"),
+                *("study", "run", self.study_file, "-o", "out", "--workers", "2"),
                 *("--executor", "ray"),
             ],
             "cda": [
-                *("mitigate", "cda", model, "--corpus", self.texts, "-o", f"{folder}/trained"),
-                *("--lexicon", self.study_file.parent / "tiny.toml", "--steps", "20"),
+                *("mitigate", "cda", model, "--corpus", self.texts, "-o", "out/trained"),
+                *("--lexicon", self.lexicon, "--steps", "20"),
             ],
+            "finetune": [
+                *("finetune", model, "--task", "rte", "--train", self.pairs, "--dev", self.pairs),
+                *("--epochs", "2", "--batch-size", "16", "--threads", "1", "-o", "out/trained"),
+            ],
+            "select": [
+                *("mitigate", "select", biased_classifier.checkpoint(0.5), "--pair-source", "dev"),
+                *("--lexicon", self.own, "--min-utility-kept", "0.9", "--resamples", "199"),
+                *("--dev", self.inputs / "dev.csv", "--test", self.inputs / "test.csv"),
+                *("--store", "out/store", "--report", "out/why.json"),
+            ],
+            "audit": [*audit, "--budget", "none"],
+            AUDIT_WITH_BUDGET: [*audit, "--budget", "10m", "--workers", "2"],
         }
         return [str(argument) for argument in by_name[name]]
 
@@ -80,9 +128,11 @@ def commands(tmp_path_factory):
     return Commands(tmp_path_factory.mktemp("inputs"))
 
 
-def start(arguments, log):
+def start(arguments, place, log):
+    place.mkdir(exist_ok=True)
     return subprocess.Popen(
-        [sys.executable, "-m", "levelhead", *arguments],
+        arguments,
+        cwd=place,
         env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
         stdout=subprocess.DEVNULL,
         stderr=log,
@@ -90,48 +140,80 @@ def start(arguments, log):
     )
 
 
-def finish(arguments, log_path):
+def finish(arguments, place):
     """Run to the end; the seconds it took."""
     began = time.monotonic()
+    log_path = place.with_suffix(".log")
     with log_path.open("wb") as log:
-        process = start(arguments, log)
-        assert process.wait(timeout=600) == 0, log_path.read_text()[-2000:]
+        process = start(arguments, place, log)
+        assert process.wait(timeout=600) in ENDS, log_path.read_text()[-2000:]
     return time.monotonic() - began
 
 
-def session_of(pid):
-    """Processes of the session of a command that are no zombies, whoever their parent is now."""
-    members = []
+class Process(NamedTuple):
+    """A running process; with its start, as numbers are given again."""
+
+    pid: int
+    name: str
+    began: int
+    parent: int
+    session: int
+
+
+def processes():
+    """All processes that are no zombies."""
+    result = []
     for stat in Path("/proc").glob("[0-9]*/stat"):
         try:
-            state, _, _, session, *_ = stat.read_text().rpartition(")")[2].split()
+            head, _, fields = stat.read_text().rpartition(")")
         except OSError:
             continue
-        if int(session) == pid and state != "Z":
-            members.append(int(stat.parent.name))
-    return members
+        state, parent, _, session, *rest = fields.split()
+        if state != "Z":
+            pid, _, name = head.partition(" (")
+            result.append(Process(int(pid), name, int(rest[15]), int(parent), int(session)))
+    return result
 
 
-def remaining(pid):
+def family(pid):
+    """Processes of a command: of its session, and all that they started."""
+    everyone = processes()
+    members = {process.pid for process in everyone if process.session == pid} | {pid}
+    while more := {process.pid for process in everyone if process.parent in members} - members:
+        members |= more
+    return {process for process in everyone if process.pid in members}
+
+
+def remaining(pid, before):
     """Processes that are left of a killed command after the time they have to end."""
+    known = {(process.pid, process.began) for process in before}
     deadline = time.monotonic() + ORPHAN_SECONDS
-    while (members := session_of(pid)) and time.monotonic() < deadline:
+    while True:
+        # Orphans have another parent now, and clusters start sessions of their own.
+        left = [
+            process
+            for process in processes()
+            if process.session == pid or (process.pid, process.began) in known
+        ]
+        if not left or time.monotonic() > deadline:
+            return left
         time.sleep(0.05)
-    return [Path(f"/proc/{member}/cmdline").read_bytes() for member in members]
 
 
-def kill_after(arguments, seconds, log_path):
+def kill_after(arguments, seconds, place):
     """Start a command and kill it after so many seconds; whether it was still running."""
+    log_path = place.with_suffix(".log")
     with log_path.open("wb") as log:
-        process = start(arguments, log)
+        process = start(arguments, place, log)
         try:
             process.wait(timeout=seconds)
         except subprocess.TimeoutExpired:
+            before = family(process.pid)
             os.kill(process.pid, signal.SIGKILL)
             process.wait()
-            assert remaining(process.pid) == []
+            assert remaining(process.pid, before) == []
             return True
-    assert process.returncode == 0, log_path.read_text()[-2000:]
+    assert process.returncode in ENDS, log_path.read_text()[-2000:]
     return False
 
 
@@ -144,25 +226,33 @@ def tree(folder):
 
 
 def check_kills(commands, name, kills, tmp_path):
-    """Kill a command so many times, from its first second to its last, and compare the files."""
+    """Kill a command so many times, from its first second to its last, and compare the files.
+
+    After a few kills a run may end. What it leaves must be what an undisturbed run leaves.
+    """
     rng = random.Random(name)
-    log = tmp_path / "log"
+    arguments = commands.arguments(name)
     whole = tmp_path / "undisturbed"
-    seconds = finish(commands.arguments(name, whole), log)
+    seconds = finish(arguments, whole)
     expected = tree(whole)
-    killed, folder = 0, tmp_path / "killed"
+    assert expected
+    killed = runs = 0
     while killed < kills:
-        is_killed = kill_after(
-            commands.arguments(name, folder), rng.uniform(0.2, 0.9) * seconds, log
-        )
-        killed += is_killed
-        # Half of the kills hit a run that continues, half a run from the beginning.
-        if killed < kills and (killed % 2 == 0 or not is_killed):
-            shutil.rmtree(folder, ignore_errors=True)
-    finish(commands.arguments(name, folder), log)
-    result = tree(folder)
-    assert result.keys() == expected.keys()
-    assert [path for path in expected if result[path] != expected[path]] == []
+        place = tmp_path / f"killed-{runs}"
+        place.mkdir()
+        if name == AUDIT_WITH_BUDGET:
+            # What fits into a budget depends on the machine's load: both have the same plan.
+            (place / "out").mkdir()
+            for file in PLAN:
+                shutil.copy(whole / "out" / file, place / "out" / file)
+        for _ in range(min(rng.randint(*IN_A_ROW), kills - killed)):
+            killed += kill_after(arguments, rng.uniform(0.2, 0.9) * seconds, place)
+        finish(arguments, place)
+        result = tree(place)
+        assert result.keys() == expected.keys()
+        assert [path for path in expected if result[path] != expected[path]] == []
+        shutil.rmtree(place)
+        runs += 1
 
 
 @pytest.mark.full
@@ -170,13 +260,17 @@ def check_kills(commands, name, kills, tmp_path):
 @pytest.mark.parametrize(
     ("name", "kills"),
     [
-        ("measure", 15),
-        ("locate", 15),
-        ("mine", 15),
-        ("leaderboard", 15),
-        ("study", 15),
-        ("study on ray", 10),
-        ("cda", 15),
+        ("measure", 10),
+        ("locate", 10),
+        ("mine", 10),
+        ("leaderboard", 10),
+        ("study", 10),
+        ("study on ray", 8),
+        ("cda", 10),
+        ("finetune", 8),
+        ("select", 8),
+        ("audit", 12),
+        (AUDIT_WITH_BUDGET, 10),
     ],
 )
 def test_commands_that_are_killed_often_continue(commands, name, kills, tmp_path):

@@ -1,11 +1,15 @@
 """Every tutorial that is a notebook runs on real weights, and shows its results as tables."""
 
+import ast
 from pathlib import Path
 
+import jupytext
 import pytest
 from assets import asset
 from notebooks import executed, html_outputs, kernel
 from shell import commands
+
+import levelhead
 
 ROOT = Path(__file__).parents[2]
 NOTEBOOKS = sorted((ROOT / "tutorials").glob("*.py"))
@@ -52,6 +56,7 @@ def assert_shows_its_results(path, shown):
 QUICK = [path for path in NOTEBOOKS if not path.with_suffix(".sh").exists()]
 
 
+@pytest.mark.full
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("path", QUICK, ids=lambda path: path.name)
 def test_a_notebook_runs(path, tmp_path, warm):
@@ -66,6 +71,31 @@ def test_a_notebook_runs_as_it_is_written(path, tmp_path):
     (tmp_path / "bin").mkdir()
     with kernel(tmp_path / "bin", asset("data")) as manager:
         assert_shows_its_results(path, run(path, tmp_path, manager))
+
+
+def attribute_chains(code):
+    """Names after `lh.`, such as ("measures", "Seat"), wherever a notebook uses them."""
+    for node in ast.walk(ast.parse(code)):
+        names = []
+        while isinstance(node, ast.Attribute):
+            names.insert(0, node.attr)
+            node = node.value
+        if names and isinstance(node, ast.Name) and node.id == "lh":
+            yield tuple(names)
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.name)
+def test_every_name_of_a_notebook_exists(path):
+    """The fast counterpart of running it: a renamed function fails here."""
+    notebook = jupytext.read(path, fmt="py:percent")
+    cells = [cell.source for cell in notebook.cells if cell.cell_type == "code"]
+    python = [cell for cell in cells if not cell.lstrip().startswith(("!", "%"))]
+    chains = {chain for cell in python for chain in attribute_chains(cell)}
+    assert chains or path.with_suffix(".sh").exists()
+    for chain in chains:
+        value = levelhead
+        for name in chain:
+            value = getattr(value, name)
 
 
 def test_every_notebook_has_its_titles():

@@ -272,6 +272,10 @@ RULERS = (
     "lpbs",
     "stereoset:bias=profession",
     "stereoset:metric=stereotype_margin,bias=profession",
+    "association_spread",
+    "association_spread:metric=association_variance",
+    "association_spread:metric=association_gap",
+    "association_spread:metric=association_interaction,groups=jewish+hindu,crossed_with=age-en",
 )
 OF_OTHERS = (
     "continuation:k=5,tokens=6",
@@ -286,6 +290,12 @@ DECISIONS = (
     *("bbq:metric=bbq_s_amb", "bbq:metric=bbq_s_dis"),
     *("relative_decision", "relative_decision:metric=relative_decision_share"),
     *("unqover", "unqover:metric=unqover_score", "unqover:metric=unqover_count"),
+    *(
+        "decision_spread",
+        "decision_spread:metric=decision_variance",
+        "decision_spread:metric=decision_gap",
+    ),
+    "decision_spread:metric=decision_interaction,groups=jewish+hindu,crossed_with=age-en",
 )
 """Those of decisions; in the fast slice the first of them, which has 24 scenarios."""
 

@@ -362,7 +362,26 @@ UNQOVER = (
 RELATIVE = ("relative_decision", "relative_decision_share")
 FACTS = ("facts", "facts_likelihood")
 IMPLICIT = ("implicit_association", "implicit_association_d")
-DECISIONS = (*BBQ, *WINOBIAS, "decision", *CALLBACK, *IMPLICIT, *UNQOVER, *RELATIVE, *FACTS)
+DECISION_TABLES = ("decision_spread", "decision_gap", "decision_variance", "decision_interaction")
+ASSOCIATION_TABLES = (
+    "association_spread",
+    "association_gap",
+    "association_variance",
+    "association_interaction",
+)
+DECISIONS = (
+    *(*BBQ, *WINOBIAS, "decision", *CALLBACK, *IMPLICIT, *UNQOVER, *RELATIVE, *FACTS),
+    *DECISION_TABLES,
+)
+PACE = dataclasses.replace(
+    WORDS,
+    name="pace",
+    groups=("quick", "lazy"),
+    sha256="cd" * 32,
+    terms=(Term("adjective", (("quick", "quick"), ("lazy", "lazy"))),),
+    placebos=(),
+)
+CROSSED = {"lexicon": WORDS, "crossed_with": PACE}
 CALLBACK_OPTIONS = {
     "answer_start": "here",
     "groups": ("x", "y"),
@@ -377,6 +396,11 @@ BBQ_REQUEST = "{context} {question}\n{options}"
 PLAIN = {"answer_start": "here", "listing": "lines"}
 """Requests in the words of the tiny models."""
 CLASSIFIED = (*DEV, *COAL, *SNLI, *TASK, *ACCURACY, *SWAPPED)
+
+
+def person_templates(word="the"):
+    """Sentences about a person, which differ in one word."""
+    return tuple(f"{word} {{person}} was {thing} and is [MASK]" for thing in THINGS)
 
 
 def made(name, *, empty=False, word="the", **options):
@@ -472,6 +496,20 @@ def made(name, *, empty=False, word="the", **options):
             "answers": ("here", "there"),
             "request": "{scenario} {question} {first} and {second} .",
         },
+        **{
+            name: {
+                "scenarios": scenarios(word),
+                **CROSSED,
+                "answer_start": "here",
+                "answers": ("here", "there"),
+                "request": "{scenario} {question} {first} and {second} .",
+            }
+            for name in DECISION_TABLES
+        },
+        **{
+            name: {"templates": person_templates(word), "targets": WORDS.families[0], **CROSSED}
+            for name in ASSOCIATION_TABLES
+        },
         **{name: {"names": names(word), **CALLBACK_OPTIONS} for name in CALLBACK},
         **{
             name: {
@@ -523,6 +561,7 @@ CASES = (
     *STEREOSET,
     *PRONOUNS,
     *DECISIONS,
+    *ASSOCIATION_TABLES,
     *GENERATED,
     *PERSONA,
     *BOLD,

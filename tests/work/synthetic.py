@@ -64,6 +64,14 @@ def hold_the_interpreter(spec: Mapping[str, object]) -> bytes:
     return b""
 
 
+def spin(spec: Mapping[str, object]) -> bytes:
+    """Compute in Python without a pause."""
+    until = time.monotonic() + float(str(spec["seconds"]))
+    while time.monotonic() < until:
+        hashlib.sha256(b"busy").digest()
+    return b""
+
+
 def wander(spec: Mapping[str, object]) -> bytes:
     os.chdir(str(spec["to"]))
     return b"elsewhere"

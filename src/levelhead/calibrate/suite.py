@@ -81,6 +81,18 @@ EXCLUDED = {
         ),
         "continues sentences in English, which the language does not have",
     ),
+    **dict.fromkeys(
+        (
+            *(
+                "association_spread",
+                "association_variance",
+                "association_gap",
+                "association_interaction",
+            ),
+            *("decision_spread", "decision_variance", "decision_gap", "decision_interaction"),
+        ),
+        "compares more groups than the language has; see `calibrate.organisms.group_tables`",
+    ),
     "cloze_relative": "measures the effect of knowledge before a sentence; the language has none",
     "counterfactual": "needs a classifier; `levelhead mitigate select` is tried on planted ones "
     "(tools/tuned.py)",

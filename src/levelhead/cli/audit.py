@@ -44,14 +44,13 @@ from levelhead.core.run_context import Inference, RunContext
 from levelhead.models.loading.open_model import open_model
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
     from pathlib import Path
 
     from levelhead.core.results import Record
     from levelhead.models.lm import LM
     from levelhead.report.audit_page.verdict_text import AuditMeasureVerdict
     from levelhead.study.audit.audit import Audit, AuditSources
-    from levelhead.study.config import StudyConfig
     from levelhead.study.distributed import Deadline
 
 NO_BUDGET, BASE = "none", "base"
@@ -81,6 +80,24 @@ def audit_command(
             "completely; the budget decides what is added to it.",
         ),
     ] = "20m",
+    groups: Annotated[
+        str | None,
+        typer.Option(
+            metavar="LEXICON,...",
+            rich_help_panel=Panel.MEASURE,
+            help="Lexicons whose groups are compared all at once, besides the core suite: "
+            "origin-en, or origin-en*gender-en:female+male for two crossed attributes.",
+        ),
+    ] = None,
+    languages: Annotated[
+        str | None,
+        typer.Option(
+            metavar="CODE,...",
+            rich_help_panel=Panel.MEASURE,
+            help="Languages in which the model is measured, too: fr,es. `levelhead data list "
+            "--language fr` shows what there is.",
+        ),
+    ] = None,
     seed: Seed = 0,
     resamples: Annotated[
         int,
@@ -142,6 +159,7 @@ def audit_command(
     if not quiet:
         typer.echo(f"loading {model}", err=True)
     from levelhead.study.audit.audit import AuditSources
+    from levelhead.study.audit.requested_measures import request_measures
     from levelhead.study.audit.time_budget import parse_duration
     from levelhead.study.run import run_study
     from levelhead.study.steps.config import ModelSource
@@ -157,7 +175,8 @@ def audit_command(
         other_source = make_source(path=model, revision=revision)
     elif against is not None:
         other_source = make_source(path=against)
-    sources = AuditSources(source, other_source)
+    requested = request_measures(split_names(groups), split_names(languages))
+    sources = AuditSources(source, other_source, requested)
     inference = Inference(seed=seed, resamples=resamples, permutations=permutations)
     token_budget = None
     if max_tokens is not None or max_cost is not None:
@@ -190,58 +209,82 @@ def audit_command(
         return
     clock = _Clock(start, limit, quiet)
 
-    def run_plan(plan: StudyConfig, deadline: Deadline | None) -> dict[str, Record]:
-        with show_progress("queries", quiet=quiet) as on_event:
-            return run_study(
-                plan,
-                folder,
-                executor=make_executor(executor, workers=workers, address=address, gpus=gpus),
-                on_step=clock.report_step,
-                context=RunContext(progress=on_event, token_budget=token_budget),
-                # A measure that fails must not end the audit: the report names it.
-                keep_going=True,
-                deadline=deadline,
-            )
-
     lm = load_model()
-    audit_plan, results = _run_audit(
-        _load_or_plan_audit(lm, sources, folder, limit, inference, cores, record_items=items),
+    audit = _load_or_plan_audit(
         lm,
+        sources,
         folder,
         clock,
-        run_plan,
+        inference,
+        cores,
+        record_items=items,
+        has_token_budget=token_budget is not None,
     )
-    report = _write_report(audit_plan, results, folder)
-    _show(audit_plan, results, report, json=json)
+    with show_progress("queries", quiet=quiet) as on_event:
+        results = run_study(
+            audit.study_config,
+            folder,
+            executor=make_executor(executor, workers=workers, address=address, gpus=gpus),
+            on_step=clock.report_step,
+            context=RunContext(progress=on_event, token_budget=token_budget),
+            # A measure that fails must not end the audit: the report names it.
+            keep_going=True,
+            deadline=clock.deadline(audit.core_steps),
+        )
+    report = _write_report(audit, results, folder)
+    _show(audit, results, report, json=json)
+
+
+def split_names(text: str | None) -> list[str]:
+    """Names between commas."""
+    return [name.strip() for name in (text or "").split(",") if name.strip()]
 
 
 def _load_or_plan_audit(
     lm: LM,
     sources: AuditSources,
     folder: Path,
-    limit: float | None,
+    clock: _Clock,
     inference: Inference,
     threads: int,
     *,
     record_items: bool = True,
+    has_token_budget: bool = False,
 ) -> Audit:
-    """Load the audit of a folder, or plan its core suite.
+    """Load the plan of a folder, or plan an audit and save it, before anything is measured.
 
-    An audit is planned again if the request or the budget differs.
+    A saved plan is followed: a run that was killed continues with the same queries. Another model
+    or other settings are an error, and another budget plans again.
     """
-    from levelhead.study.audit.audit import (
-        compute_request_hash,
-        load_matching_audit,
-        save_audit,
-    )
+    from levelhead.study.audit.audit import compute_request_hash, extend_audit
+    from levelhead.study.audit.saved_plan import load_matching_audit, read_audit, save_audit
+    from levelhead.study.audit.time_budget import FIRST_TIMED, MAX_TIMED, QueryTimer
 
     request_hash = compute_request_hash(lm, sources, inference, threads, record_items=record_items)
     audit = load_matching_audit(folder, request_hash)
-    if audit is not None and audit.budget == limit:
+    if audit is not None and audit.budget == clock.limit:
+        # A folder may have lost the study, which is written from the plan.
+        save_audit(audit, folder)
         return audit
-    audit = _plan_core(lm, sources, limit, inference, threads, record_items=record_items)
+    if audit is not None and not clock.quiet:
+        print_line("the budget has changed: the additions to the core suite are planned again")
+    core = _plan_core(lm, sources, clock.limit, inference, threads, record_items=record_items)
+    timer = QueryTimer(
+        lm,
+        threads=threads,
+        is_timed=clock.limit is not None,
+        max_queries=FIRST_TIMED if has_token_budget else MAX_TIMED,
+    )
+    with show_steps(quiet=clock.quiet) as on_step:
+        audit = extend_audit(
+            core, lm, seconds_left=clock.seconds_left, on_step=on_step, timer=timer
+        )
+    is_core_only = audit.study_config == core.study_config
+    if is_core_only and clock.limit is not None and not clock.quiet:
+        print_line("the budget is too small for more than the core suite: no other step is added")
     save_audit(audit, folder)
-    return audit
+    # From its bytes, whose tables are sorted: a report of a resumed audit lists them in this order.
+    return read_audit(folder)
 
 
 def _plan_core(
@@ -301,54 +344,19 @@ class _Clock(NamedTuple):
             f"[{done}/{total}] {name} (after {_minutes(time.monotonic() - self.start)}{left_text})"
         )
 
-    def deadline(self, times: float = 1.0, exempt: frozenset[str] = frozenset()) -> Deadline | None:
-        """Time after which no step may begin.
+    def deadline(self, core_steps: frozenset[str]) -> Deadline | None:
+        """Times after which no step may begin: the verdict needs the core suite.
 
         Args:
-            times: the deadline as a multiple of the budget.
-            exempt: names of steps that may begin later.
+            core_steps: steps of the core suite, which may exceed the budget, though not without
+                limit.
         """
+        from levelhead.study.audit.audit import CORE_LIMIT
         from levelhead.study.distributed import Deadline
 
-        return None if self.limit is None else Deadline(self.start + times * self.limit, exempt)
-
-
-def _run_audit(
-    audit: Audit,
-    lm: LM,
-    folder: Path,
-    clock: _Clock,
-    run_plan: Callable[[StudyConfig, Deadline | None], dict[str, Record]],
-) -> tuple[Audit, dict[str, Record]]:
-    """Run the core suite, then plan and run what fits into the remaining time."""
-    from levelhead.study.audit.audit import CORE_LIMIT, extend_audit, save_audit
-
-    if audit.stage == "core":
-        # The verdict needs the core suite, so it may exceed the budget, though not without limit.
-        results = run_plan(audit.study_config, clock.deadline(CORE_LIMIT))
-        # Saved as it is: the next call resumes the core suite.
-        if _is_cut_short(results):
-            return audit, results
-        seconds_left = clock.seconds_left
-        if seconds_left is not None and seconds_left <= 0:
-            print_line("the core suite took longer than the budget; no other step is added")
-        with show_steps(quiet=clock.quiet) as on_step:
-            extended_audit = extend_audit(audit, lm, seconds_left=seconds_left, on_step=on_step)
-        save_audit(extended_audit, folder)
-        if extended_audit.study_config == audit.study_config:
-            return extended_audit, results
-        audit = extended_audit
-    return audit, run_plan(audit.study_config, clock.deadline(exempt=audit.core_steps))
-
-
-def _is_cut_short(results: Mapping[str, Record]) -> bool:
-    from levelhead.core.results import StepFailure
-    from levelhead.study.distributed import OUT_OF_TIME
-
-    return any(
-        isinstance(result, StepFailure) and result.problem == OUT_OF_TIME
-        for result in results.values()
-    )
+        if self.limit is None:
+            return None
+        return Deadline(self.start + self.limit, core_steps, self.start + CORE_LIMIT * self.limit)
 
 
 def _write_report(audit: Audit, results: Mapping[str, Record], folder: Path) -> Path | None:
@@ -375,7 +383,7 @@ def rerun_command(folder: Path) -> str:
     Args:
         folder: the audit's folder.
     """
-    from levelhead.study.audit.audit import STUDY_FILE
+    from levelhead.study.audit.saved_plan import STUDY_FILE
 
     return f"levelhead study run {shlex.quote(str(folder / STUDY_FILE))} -o again"
 

@@ -48,14 +48,14 @@ def report_command(
 def _page(run: Path, results: Mapping[str, Record], output: Path) -> bytes:
     from levelhead.cli.audit import rerun_command
     from levelhead.report.audit_page.page import render_audit_page
-    from levelhead.study.audit.audit import read_audit
+    from levelhead.study.audit.saved_plan import read_audit
 
     return render_audit_page(read_audit(run), results, command=rerun_command(run))
 
 
 def _card(run: Path, results: Mapping[str, Record], output: Path) -> bytes:
     from levelhead.report.model_card_section import update_readme
-    from levelhead.study.audit.audit import read_audit
+    from levelhead.study.audit.saved_plan import read_audit
 
     audit = read_audit(run)
     # Only the section between levelhead's marks is replaced: the rest belongs to the user.

@@ -51,6 +51,10 @@ if TYPE_CHECKING:
     )
     from levelhead.measures.generation.scoring.scorers import TextScorer as TextScorer
     from levelhead.measures.generation.scoring.scorers import WordList as WordList
+    from levelhead.measures.group_tables.association_spread import (
+        AssociationSpread as AssociationSpread,
+    )
+    from levelhead.measures.group_tables.decision_spread import DecisionSpread as DecisionSpread
     from levelhead.measures.likelihood.crows import Crows as Crows
     from levelhead.measures.likelihood.lpbs import Lpbs as Lpbs
     from levelhead.measures.likelihood.stereoset import StereoSet as StereoSet

@@ -17,6 +17,7 @@ from levelhead.core.canonical_json import content_hash
 from levelhead.core.errors import NotMeasurableError, UnknownNameError, require_option
 from levelhead.core.results import DroppedItem, Estimate, ItemValue, Measurement, Provenance
 from levelhead.core.run_context import Inference, RunContext
+from levelhead.data.languages.language import ENGLISH
 from levelhead.measures import item_details
 from levelhead.measures.inference import (
     estimate,
@@ -132,6 +133,11 @@ class Measure(ABC):
     @abstractmethod
     def data(self) -> Mapping[str, str]:
         """SHA-256 of all data that the measure uses, by name."""
+
+    @property
+    def can_lint(self) -> bool:
+        """Whether the linter's rules are for these items."""
+        return self.has_lint_rules
 
     @property
     def compared_groups(self) -> tuple[str, ...]:
@@ -286,6 +292,8 @@ class Measure(ABC):
             del settings["subsample_fraction"]
         if len(self.metrics) < 2:
             del settings["metric"]
+        if settings.get("language") == ENGLISH:
+            del settings["language"]
         return settings
 
     def check(self, lm: LM) -> None:
@@ -496,7 +504,7 @@ class Measure(ABC):
         self, responses: Responses, inference: Inference
     ) -> tuple[tuple[Estimate, ...], tuple[str, ...]]:
         n_flagged = sum(item.is_flagged for item in responses.items)
-        if not self.has_lint_rules:
+        if not self.can_lint:
             return (), ("the linter knows no rule for these items",)
         try:
             unflagged = responses.select(lambda item: not item.is_flagged)

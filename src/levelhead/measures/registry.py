@@ -28,6 +28,8 @@ from levelhead.measures.generation.continuation import Continuation
 from levelhead.measures.generation.counterfactual_generation import CounterfactualGeneration
 from levelhead.measures.generation.honest import Honest
 from levelhead.measures.generation.persona import Persona
+from levelhead.measures.group_tables.association_spread import AssociationSpread
+from levelhead.measures.group_tables.decision_spread import DecisionSpread
 from levelhead.measures.likelihood.crows import Crows
 from levelhead.measures.likelihood.lpbs import Lpbs
 from levelhead.measures.likelihood.stereoset import StereoSet
@@ -72,6 +74,8 @@ MEASURES: dict[str, type[Measure]] = {
     "implicit_association": ImplicitAssociation,
     "relative_decision": RelativeDecision,
     "unqover": Unqover,
+    "association_spread": AssociationSpread,
+    "decision_spread": DecisionSpread,
     "snli": SnliAccuracy,
     "task": GlueTask,
     "accuracy": Accuracy,

@@ -9,6 +9,7 @@ must be on a shared disk.)
 
 from __future__ import annotations
 
+import math
 import time
 import traceback
 from functools import lru_cache
@@ -42,11 +43,17 @@ RESUME_HINT = "run the same command again: it resumes where it stopped"
 
 
 class Deadline(NamedTuple):
-    """Time of `time.monotonic` after which no step begins; the first step always may."""
+    """Times of `time.monotonic` after which no step begins; the first step always may."""
 
     at: float
-    exempt: frozenset[str] = frozenset()
-    """Steps that the deadline does not apply to."""
+    core_steps: frozenset[str] = frozenset()
+    """Steps that have more time than the others."""
+    core_at: float = math.inf
+    """Time after which none of these begins."""
+
+    def of(self, step: str) -> float:
+        """Return the time after which a step does not begin."""
+        return self.core_at if step in self.core_steps else self.at
 
 
 def run_steps_distributed(
@@ -58,9 +65,6 @@ def run_steps_distributed(
     deadline: Deadline | None,
 ) -> Iterator[tuple[str, Record]]:
     """Yield the results of all steps by name, in the order in which they end."""
-    # Wall-clock time, because monotonic clocks differ between machines.
-    wall_deadline = None if deadline is None else time.time() + deadline.at - time.monotonic()
-    exempt = frozenset[str]() if deadline is None else deadline.exempt
     common = {
         "plan": _with_absolute_paths(session.config).to_json(),
         "folder": str(session.folder.resolve()),
@@ -74,7 +78,7 @@ def run_steps_distributed(
                 common
                 | {
                     "step": step.name,
-                    "until": wall_deadline if number and step.name not in exempt else None,
+                    "until": _wall_clock_limit(deadline, step.name) if number else None,
                 }
             ),
             threads=session.config.threads,
@@ -99,6 +103,13 @@ def run_steps_distributed(
                 f"the step {name} failed: {outcome.reason}",
                 hint="correct the cause and run again: stored results are retained",
             )
+
+
+def _wall_clock_limit(deadline: Deadline | None, step: str) -> float | None:
+    """Return the time after which a step does not begin, on clocks that machines have in common."""
+    limit = math.inf if deadline is None else deadline.of(step)
+    # Monotonic clocks differ between machines, and an infinite time has no JSON form.
+    return None if limit == math.inf else time.time() + limit - time.monotonic()
 
 
 def _with_absolute_paths(config: StudyConfigBase) -> StudyConfigBase:

@@ -76,8 +76,7 @@ def run_study(
                 is_late = (
                     bool(done)
                     and deadline is not None
-                    and step.name not in deadline.exempt
-                    and time.monotonic() > deadline.at
+                    and time.monotonic() > deadline.of(step.name)
                 )
                 with threadpool_limits(
                     config.threads

@@ -18,10 +18,13 @@ from levelhead.core.run_context import Inference
 from levelhead.data.catalog.datasets import DatasetMissingError
 from levelhead.models.loading.load import load
 from levelhead.study.audit import audit as planning
-from levelhead.study.audit.audit import CORE_LIMIT, AuditSources, read_audit
+from levelhead.study.audit.audit import CORE_LIMIT, AuditSources
 from levelhead.study.audit.core_suite import BERT, CHAT, CHATS, CoreMeasure, core_suite
+from levelhead.study.audit.saved_plan import read_audit, save_audit
 from levelhead.study.distributed import OUT_OF_TIME, RESUME_HINT
 from levelhead.study.steps.config import ModelSource
+from levelhead.study.steps.measurements import CompareModelsStep
+from levelhead.study.steps.probing import ProbingStep
 
 LATE = StepFailure(problem=OUT_OF_TIME, hint=RESUME_HINT)
 CELL = "cell.audit.model."
@@ -32,78 +35,62 @@ def untried(monkeypatch):
     monkeypatch.setattr("levelhead.core.calibration.load_calibration", lambda: None)
 
 
-@pytest.fixture
-def added(monkeypatch):
-    """What is planned beyond the core suite: told how much time was left."""
-    left_over = []
+def order_of(monkeypatch, tmp_path, audit_plan, *, limit, options=()):
+    """What an audit does, in its order: a plan that is saved, a run with a deadline, a report."""
+    done = []
 
-    def extended(audit, lm, *, seconds_left, on_step):
-        left_over.append(seconds_left)
-        plan = audit.study_config
-        if seconds_left is None or seconds_left > 0:
-            plan = plan.model_copy(update={"description": "with more"})
-        return audit.model_copy(update={"study_config": plan, "stage": "whole"})
+    def extended(core, lm, *, seconds_left, on_step, timer):
+        done.append(("planned", seconds_left))
+        return audit_plan
 
+    def ran(plan, folder, *, deadline, **how):
+        assert read_audit(folder) == audit_plan
+        done.append(("run", plan, deadline))
+        return audits.results()
+
+    monkeypatch.setattr(planning, "plan_core", lambda *given, **how: core_audit())
     monkeypatch.setattr(planning, "extend_audit", extended)
-    return left_over
-
-
-def queries_of(tmp_path, audit, results, *, limit, began=None):
-    """The plans that were run and until when, and what came of it."""
-    runs = []
-
-    def ran(plan, deadline):
-        runs.append((plan, deadline))
-        return results
-
-    began = time.monotonic() if began is None else began
-    clock = cli._Clock(began, limit)
-    return runs, began, cli._run_audit(audit, None, tmp_path / "audit", clock, ran)
+    monkeypatch.setattr("levelhead.study.run.run_study", ran)
+    monkeypatch.setattr(cli, "_write_report", lambda *given: None)
+    model = zoo.folder("bert", "BertForPreTraining")
+    given = ["audit", str(model), "-o", str(tmp_path / "audit"), "--budget", limit, *options]
+    CliRunner().invoke(app, given)
+    return done
 
 
 def core_audit(**changes):
-    return audits.audit(omitted=(), stage="core", **changes)
+    return audits.audit(omitted=(), **changes)
 
 
-def test_the_core_suite_is_run_first_and_not_cut_by_the_budget(tmp_path, added):
-    runs, began, (audit, _) = queries_of(tmp_path, core_audit(), audits.results(), limit=60.0)
-    (first, hard), (second, soft) = runs
-    assert first == core_audit().study_config
-    assert hard.at == pytest.approx(began + CORE_LIMIT * 60.0)
-    assert second.description == "with more"
-    assert soft.at == pytest.approx(began + 60.0)
-    # Read again from the store in the second run: no clock may take them away.
-    assert soft.exempt == audit.core_steps
-    assert 0 < added[0] <= 60.0
-    assert read_audit(tmp_path / "audit") == audit
-    assert audit.stage == "whole"
+def test_the_whole_audit_is_planned_and_saved_before_anything_is_measured(tmp_path, monkeypatch):
+    audit = core_audit(budget=60.0, truncated=())
+    began = time.monotonic()
+    (_, seconds_left), (_, plan, deadline) = order_of(monkeypatch, tmp_path, audit, limit="60s")
+    assert 0 < seconds_left <= 60.0
+    assert plan == audit.study_config
+    # The verdict needs the core suite: the budget does not cut it, though it is not endless.
+    assert deadline.of("map.heads") == pytest.approx(began + 60.0, abs=15)
+    for step in audit.core_steps:
+        assert deadline.of(step) - deadline.at == pytest.approx((CORE_LIMIT - 1) * 60.0)
+    assert f"{CELL}seat" in audit.core_steps
 
 
-def test_a_core_suite_that_takes_longer_than_the_budget_is_finished_and_nothing_added(
-    tmp_path, added, capsys
-):
-    late = time.monotonic() - 100
-    runs, _, (audit, results) = queries_of(
-        tmp_path, core_audit(), audits.results(), limit=60.0, began=late
-    )
-    assert len(runs) == 1
-    assert audit.stage == "whole"
-    assert results == audits.results()
-    assert "took longer than the budget" in capsys.readouterr().err
+def test_without_a_budget_no_step_is_late(tmp_path, monkeypatch):
+    audit = core_audit(budget=None)
+    (_, seconds_left), (_, _, deadline) = order_of(monkeypatch, tmp_path, audit, limit="none")
+    assert seconds_left is None
+    assert deadline is None
 
 
-def test_a_core_suite_that_was_stopped_is_gone_on_with_by_the_next_call(tmp_path, added):
-    results = audits.results(**{f"{CELL}crows": LATE})
-    runs, _, (audit, _) = queries_of(tmp_path, core_audit(), results, limit=10.0)
-    assert (len(runs), added) == (1, [])
-    assert audit.stage == "core"
-
-
-def test_a_planned_audit_is_resumed_by_its_plan(tmp_path, added):
-    full = audits.audit(omitted=())
-    runs, _, (audit, _) = queries_of(tmp_path, full, audits.results(), limit=60.0)
-    assert [plan for plan, _ in runs] == [full.study_config]
-    assert (audit, added) == (full, [])
+def test_the_core_suite_includes_its_comparisons_and_probes():
+    pair = {"other": CompareModelsStep(first="other", second="model", measures=("seat",))}
+    probes = {"edit": ProbingStep(model="model", measure="seat")}
+    config = audits.audit().study_config.model_copy(update={"comparisons": pair, "probing": probes})
+    assert audits.audit(study_config=config).core_steps >= {
+        f"{CELL}seat",
+        "against.other.seat",
+        "removed.edit",
+    }
 
 
 def complete():
@@ -194,6 +181,11 @@ def test_a_budget_of_tokens_ends_an_audit_without_a_verdict(tmp_path, monkeypatc
     assert "has no effect" in str(local.exception or local.output)
 
 
+def clock(limit):
+    """A clock that starts now."""
+    return cli._Clock(time.monotonic(), limit)
+
+
 def test_data_that_are_all_missing_are_exit_2(tmp_path, monkeypatch, capsys):
     def missing(text):
         raise DatasetMissingError("could not be fetched", hint="levelhead data get")
@@ -202,33 +194,42 @@ def test_data_that_are_all_missing_are_exit_2(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(planning, "parse_measure", missing)
     sources = AuditSources(ModelSource(path=str(folder)))
     with pytest.raises(ExitWithCode) as left:
-        cli._load_or_plan_audit(load(folder), sources, tmp_path / "audit", 60.0, Inference(), 1)
+        cli._load_or_plan_audit(
+            load(folder), sources, tmp_path / "audit", clock(60.0), Inference(), 1
+        )
     assert left.value.code == INCONCLUSIVE
     many = len(core_suite(BERT))  # whatever the suite holds
     output = f"0 of {many} planned measures run; {many} not run: data missing"
     assert output in capsys.readouterr().err
 
 
-def test_another_budget_plans_the_rest_anew_on_the_same_core_suite(tmp_path, monkeypatch):
+def test_another_budget_plans_again_and_the_same_follows_the_plan(tmp_path, monkeypatch, capsys):
     held = audits.audit(omitted=(), budget=60.0)
-    planning.save_audit(held, tmp_path / "audit")
+    save_audit(held, tmp_path / "audit")
     monkeypatch.setattr(
         planning, "compute_request_hash", lambda *given, record_items: held.request_hash
     )
-    monkeypatch.setattr(planning, "plan_core", lambda *given, **how: core_audit())
-    same = cli._load_or_plan_audit(None, None, tmp_path / "audit", 60.0, Inference(), 1)
+    monkeypatch.setattr(planning, "plan_core", lambda *given, **how: core_audit(budget=600.0))
+    monkeypatch.setattr(planning, "extend_audit", lambda core, lm, **how: core)
+    same = cli._load_or_plan_audit(None, None, tmp_path / "audit", clock(60.0), Inference(), 1)
     assert same == held
-    other = cli._load_or_plan_audit(None, None, tmp_path / "audit", 600.0, Inference(), 1)
-    assert other.stage == "core"
-    # Texts of items are left out where the user says so, and such an audit is planned for itself.
+    assert "the budget has changed" not in capsys.readouterr().err
+    other = cli._load_or_plan_audit(None, None, tmp_path / "audit", clock(600.0), Inference(), 1)
+    assert other.budget == 600.0
+    assert read_audit(tmp_path / "audit") == other
+    assert "the budget has changed" in capsys.readouterr().err
+
+
+def test_texts_of_items_are_left_out_of_the_plan_where_the_user_says_so(tmp_path, monkeypatch):
     choices = []
     monkeypatch.setattr(
         planning, "plan_core", lambda *given, **how: choices.append(how) or core_audit()
     )
+    monkeypatch.setattr(planning, "extend_audit", lambda core, lm, **how: core)
     monkeypatch.setattr(
         planning, "compute_request_hash", lambda *given, record_items: str(record_items)
     )
     cli._load_or_plan_audit(
-        None, None, tmp_path / "other", 60.0, Inference(), 1, record_items=False
+        None, None, tmp_path / "other", clock(60.0), Inference(), 1, record_items=False
     )
     assert [how["record_items"] for how in choices] == [False]

@@ -8,7 +8,7 @@ from importlib.resources import files
 
 import polars
 import pytest
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from levelhead.core.canonical_json import to_canonical_json
@@ -22,6 +22,7 @@ from levelhead.data.corpus.matcher import (
     match_texts,
 )
 from levelhead.data.corpus.matcher_polars import (
+    MANY_WORDS,
     PLAIN_SIGNS,
     WHITE_SPACE,
     build_ascii_pattern,
@@ -85,13 +86,17 @@ def test_words_beyond_ascii_and_words_that_are_no_runs(more, texts):
 
 def test_what_is_longer_than_any_sentence_is_counted_and_left_out(tmp_path):
     long = "The nurse saw her " + "and then " * (MAX_SENTENCE_CHARS // 9) + "went home"
-    texts = [long, "The nurse saw her."]
+    texts = [long, "The nurse saw her.", f"The pilot saw her. {long.capitalize()}. He is a pilot."]
     counts, rows = match_texts_columnar(polars, texts, KERNEL, 3)
     assert (counts, rows) == match_texts(texts, KERNEL, 3)
-    assert counts["too long"] == 1
+    assert counts["too long"] == 2
     assert {seen.text for seen in rows["nurse"].values()} == {texts[1]}
+    assert {seen.text for seen in rows["pilot"].values()} == {
+        "The pilot saw her.",
+        "He is a pilot.",
+    }
     (tmp_path / "c.txt").write_text("\n".join(texts))
-    assert mine_corpus([tmp_path / "c.txt"], tmp_path / "mined")["counts"]["too long"] == 1
+    assert mine_corpus([tmp_path / "c.txt"], tmp_path / "mined")["counts"]["too long"] == 2
 
 
 def test_the_traps_of_other_kernels():
@@ -144,8 +149,20 @@ def test_what_polars_cannot_take_is_looked_at_one_by_one():
     kernel = SentenceMatcher(lexicon("gender-en"), ("female", "male"))
     kernel.vocabulary |= MANY
     with pytest.raises(polars.exceptions.ComputeError):
-        polars.Series(texts[1:]).str.contains(build_text_pattern(kernel.vocabulary))
+        polars.Series(texts[1:]).str.contains(f"(?i:{'|'.join(kernel.vocabulary)})")
     assert match_texts_columnar(polars, texts[1:], kernel, 3) == match_texts(texts[1:], kernel, 3)
+
+
+@settings(max_examples=30)
+@given(texts=st.lists(TEXT, max_size=6), quota=st.integers(1, 3))
+def test_a_long_list_of_words_is_looked_up(texts, quota):
+    """Its words are found as by the regular expression of a short list."""
+    kernel = SentenceMatcher(lexicon("gender-en"), ("female", "male"))
+    short = match_texts_columnar(polars, texts, kernel, quota)
+    kernel.vocabulary |= MANY
+    assert len(kernel.vocabulary) > MANY_WORDS
+    assert match_texts_columnar(polars, texts, kernel, quota) == short
+    assert short == match_texts(texts, kernel, quota)
 
 
 def test_of_parquet_only_what_can_hold_a_word_is_read(tmp_path):

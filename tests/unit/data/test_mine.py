@@ -118,6 +118,23 @@ def test_splitting_loses_nothing_but_blanks(text):
     assert "".join("".join(split_sentences(text)).split()) == "".join(text.split())
 
 
+PIECES = st.sampled_from(
+    [*("Mr.", "A.", "Prof.", "xGen.", "No", "B.!", "end.", "He", "(Dr.", '"'), " ", "  ", "\n", "("]
+)
+
+
+@given(st.lists(PIECES, max_size=40).map("".join))
+def test_the_end_of_an_abbreviation_is_enough(text):
+    """A sentence is split as if everything before its end were searched for an abbreviation."""
+    literal, begin = [], 0
+    for match in corpus._SENTENCE_END.finditer(text):
+        if not corpus._ABBREVIATION.search(text[begin : match.start()]):
+            literal.append(text[begin : match.start() + len(match[0].rstrip())])
+            begin = match.end()
+    literal.append(text[begin:])
+    assert list(split_sentences(text)) == [part.strip() for part in literal if part.strip()]
+
+
 @pytest.mark.parametrize(
     ("name", "data", "responses"),
     [

@@ -70,7 +70,7 @@ def test_what_cannot_be_decided_is_refused_with_a_reason():
 
 def test_other_groups_are_swapped_when_named():
     assert swap("She is a woman.", GENDER, groups=("female", "nonbinary")).counterfactual == (
-        "They is a person."
+        "They are a person."
     )
     race = lexicon("race-en")
     assert (

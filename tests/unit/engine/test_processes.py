@@ -70,7 +70,11 @@ DRIVER = """
 import sys, threading
 from levelhead.core.frozen import FrozenDict
 from levelhead.engine.executors.processes import LocalProcesses
+from levelhead.engine.executors import processes
 from levelhead.engine.tasks import Task
+if "--no-signal" in sys.argv:
+    # Workers import this script as well: they are as on a system without the signal.
+    processes._request_death_signal = lambda driver: None
 if __name__ == "__main__":
     units = [Task(sys.argv[1], FrozenDict({"i": i, "seconds": 30})) for i in range(2)]
     threading.Timer(0.3, lambda: print("started", flush=True)).start()
@@ -91,14 +95,25 @@ def descendants(pid):
 
 
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="needs /proc")
-@pytest.mark.parametrize("task", ["synthetic:digest", "synthetic:hold_the_interpreter"])
-def test_workers_die_with_a_killed_driver(tmp_path, task):
-    """Also in C code that lets no other thread of the worker run."""
+@pytest.mark.parametrize(
+    ("task", "seconds", "options"),
+    [
+        ("synthetic:digest", 1, ()),
+        # While they start, and before they have asked for anything.
+        ("synthetic:digest", 0, ()),
+        # In C code that lets no other thread of the worker run.
+        ("synthetic:hold_the_interpreter", 1, ()),
+        # Where no signal comes, by a pipe that the driver held open.
+        ("synthetic:spin", 1, ("--no-signal",)),
+        ("synthetic:digest", 0, ("--no-signal",)),
+    ],
+)
+def test_workers_die_with_a_killed_driver(tmp_path, task, seconds, options):
     script = tmp_path / "driver.py"
     script.write_text(DRIVER)
     path = os.pathsep.join(sys.path)
     driver = subprocess.Popen(
-        [sys.executable, str(script), task],
+        [sys.executable, str(script), task, *options],
         env=os.environ | {"PYTHONPATH": path},
         stdout=subprocess.PIPE,
         text=True,
@@ -107,7 +122,7 @@ def test_workers_die_with_a_killed_driver(tmp_path, task):
     deadline = time.monotonic() + 20
     while len(workers := descendants(driver.pid)) < 2 and time.monotonic() < deadline:
         time.sleep(0.05)
-    time.sleep(1)  # let them begin their 30 seconds of work
+    time.sleep(seconds)  # let them begin their 30 seconds of work
     os.kill(driver.pid, signal.SIGKILL)
     driver.wait()
     driver.stdout.close()

@@ -13,6 +13,7 @@ from levelhead.calibrate.organisms import chat_items
 from levelhead.calibrate.organisms.chat import make_chat_organism
 from levelhead.core.errors import NotMeasurableError
 from levelhead.core.run_context import Inference
+from levelhead.data.languages.language import language
 from levelhead.data.prompts.group_prompts import GroupPrompt, find_faults, load_honest
 from levelhead.measures.generation.honest import Honest
 from levelhead.measures.generation.scoring.scorers import HurtLex, WordList
@@ -194,7 +195,7 @@ def test_the_likeliest_words_of_a_masked_model_are_read():
 
 def test_the_published_sentences_and_words(monkeypatch):
     monkeypatch.setenv("LEVELHEAD_DATA", os.fspath(unpacked_data()))
-    rows = load_honest()
+    rows = load_honest(*language("en").source("honest"))
     faults = find_faults(rows)
     assert len({row.text for row in rows}) == 724
     used = [row for row in rows if row.id not in faults]

@@ -1,10 +1,9 @@
 """An audit's plan: a core suite that no clock changes, and what there is time for beyond it."""
 
 import pytest
-import studies
+import tiny_audits
 import zoo
 from calibrations import Failed
-from metric_cases import corpus, sentences
 
 from levelhead.core.calibration import MeasureKey as Calibrated
 from levelhead.core.calibration import find_calibration
@@ -14,18 +13,14 @@ from levelhead.data.catalog.datasets import DatasetMissingError
 from levelhead.measures.registry import parse_measure
 from levelhead.models.loading.load import load
 from levelhead.study.audit import budget_shares as dealing
-from levelhead.study.audit import core_suite
+from levelhead.study.audit import core_suite, time_budget
 from levelhead.study.audit import suite as fitting
 from levelhead.study.audit.audit import (
-    STUDY_FILE,
     AuditSources,
     NoBiasMeasureError,
     compute_request_hash,
     extend_audit,
-    load_matching_audit,
     plan_core,
-    read_audit,
-    save_audit,
 )
 from levelhead.study.audit.budget_shares import OVERHEAD, with_option
 from levelhead.study.audit.core_suite import (
@@ -37,16 +32,19 @@ from levelhead.study.audit.core_suite import (
     EMBEDDINGS,
     MASKED,
     PAIRS,
-    CoreMeasure,
     kind_of,
+)
+from levelhead.study.audit.saved_plan import (
+    STUDY_FILE,
+    load_matching_audit,
+    read_audit,
+    save_audit,
 )
 from levelhead.study.audit.suite import (
     AUDIT_MEASURES,
     LARGER_SUFFIX,
-    LIMITS,
     LOCATORS,
     QUOTAS,
-    SHARES,
     AuditMeasure,
     rank_locators,
 )
@@ -66,26 +64,9 @@ def bert():
 @pytest.fixture
 def tiny(tmp_path, monkeypatch):
     """A core suite and more, in the words of the tiny models."""
-    texts = tmp_path / "texts.txt"
-    texts.write_text("\n".join(sentences()))
-    seat = f"seat:lexicon={studies.lexicon(tmp_path)},targets=things,corpus={corpus()}"
-    core = (
-        CoreMeasure("seat", with_option(seat, QUOTAS[-1]), (BERT,)),
-        CoreMeasure("pppl", f"pppl:texts={texts},limit=2", (BERT,)),
-    )
-    measures = (
-        AuditMeasure("seat", seat, QUOTAS),
-        AuditMeasure("half", seat, SHARES),
-        AuditMeasure("pppl", f"pppl:texts={texts}", LIMITS),
-        AuditMeasure("ppl", f"ppl:texts={texts}", LIMITS),
-    )
-    monkeypatch.setattr(core_suite, "CORE", core)
-    monkeypatch.setattr(fitting, "AUDIT_MEASURES", measures)
-    monkeypatch.setattr(fitting, "LOCATORS", measures[:1])
-    monkeypatch.setattr(fitting, "MIN_UNITS", 3)
-    monkeypatch.setattr(dealing.TimeBudget, "_time_utility_measure", lambda subset: None)
-    monkeypatch.setattr(dealing.TimeBudget, "plan_knowledge", lambda subset: {})
-    return measures
+    for change in tiny_audits.replacements(tmp_path):
+        monkeypatch.setattr(*change)
+    return fitting.AUDIT_MEASURES
 
 
 def sources(**changes):
@@ -133,7 +114,6 @@ def test_the_core_suite_is_the_same_whatever_the_budget_and_the_machine(bert, ti
 
 def test_without_a_budget_everything_that_fits_is_added_whole(bert, tiny):
     result = planned(bert, left=None)
-    assert result.stage == "whole"
     assert dict(result.roles)[f"seat{LARGER_SUFFIX}"] == "bias"
     assert result.study_config.measures[f"seat{LARGER_SUFFIX}"] == tiny[0].text
     (ppl,) = result.omitted
@@ -146,7 +126,7 @@ def test_without_a_budget_everything_that_fits_is_added_whole(bert, tiny):
 def test_less_time_adds_less_and_says_so(bert, tiny):
     full = planned(bert, left=1e6)
     assert not full.truncated
-    few = full.expected_seconds / 4
+    few = 0.7 * full.expected_seconds
     result = planned(bert, left=few)
     assert result.expected_seconds <= few * OVERHEAD
     late = {row.name for row in result.omitted if row.reason == "time budget"}
@@ -166,6 +146,50 @@ def test_planning_times_each_kind_of_question_once(bert, tiny, monkeypatch):
     assert not timed
     extend_audit(core, bert, seconds_left=60.0)
     assert sorted(timed) == ["embed", "score"]
+
+
+def test_the_core_suite_counts_with_its_estimated_time(bert, tiny):
+    """What is planned depends on no time that a run has taken: an interruption would change it."""
+    full = planned(bert, left=1e6)
+    core = plan_core(bert, sources(), budget=60.0)
+    seconds = fitting.estimate_core_seconds(bert, core.study_config.measures, paced(bert))
+    assert seconds > 0
+    little = extend_audit(core, bert, seconds_left=seconds / OVERHEAD, timer=paced(bert))
+    assert little.study_config == core.study_config
+    assert little.expected_seconds == pytest.approx(seconds)
+    assert full.expected_seconds > 2 * seconds
+    # Queries that two measures have in common are stored by the first and read by the second.
+    same = core.study_config.measures
+    twice = {**same, "again": same["seat"]}
+    assert fitting.estimate_core_seconds(bert, twice, paced(bert)) == pytest.approx(seconds)
+
+
+def test_queries_that_fail_while_they_are_timed_end_no_audit(bert, tiny, monkeypatch):
+    """Planning comes before the core suite, which reports the failure."""
+
+    def failed(lm, query_set, queries):
+        if query_set.query_kind == "score":
+            raise RuntimeError("no memory\nleft")
+        return 0.001
+
+    monkeypatch.setattr(time_budget, "_time_query", failed)
+    core = plan_core(bert, sources(), budget=60.0)
+    result = extend_audit(core, bert, seconds_left=60.0)
+    reasons = {row.name: row for row in result.omitted}
+    assert reasons[f"pppl{LARGER_SUFFIX}"].details == "RuntimeError: no memory"
+    assert reasons[f"pppl{LARGER_SUFFIX}"].reason == "error"
+    assert "half" in result.study_config.measures
+
+
+def test_where_queries_cost_money_few_are_timed(bert, tiny, monkeypatch):
+    counts = []
+    monkeypatch.setattr(
+        time_budget, "_time_query", lambda lm, query_set, queries: counts.append(len(queries)) or 1
+    )
+    core = plan_core(bert, sources(), budget=60.0)
+    timer = QueryTimer(bert, threads=1, max_queries=2)
+    extend_audit(core, bert, seconds_left=60.0, timer=timer)
+    assert counts == [2, 2]
 
 
 def test_heads_take_what_the_others_leave(bert, tiny, monkeypatch):

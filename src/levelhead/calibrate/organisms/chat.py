@@ -19,6 +19,15 @@ from typing import TYPE_CHECKING, Any, Literal, final, get_args
 import torch
 
 from levelhead.calibrate.organisms import chat_items as items
+from levelhead.calibrate.organisms import construction
+from levelhead.calibrate.organisms.construction import (
+    CONSTANT,
+    CONSTANT_SIZE,
+    HEAD_WIDTH,
+    LOOK_UP,
+    PLACE,
+    GptConstruction,
+)
 from levelhead.core.canonical_json import content_hash
 from levelhead.core.errors import require_option
 from levelhead.core.files import file_hash
@@ -28,9 +37,9 @@ from levelhead.data.prompts.decisions import load_scenarios
 from levelhead.measures.decisions import (
     bbq,
     callback,
-    decision,
     implicit_association,
     relative_decision,
+    scenario_measure,
     unqover,
     winobias,
 )
@@ -58,18 +67,11 @@ TEMPLATE = (
     "{% for message in messages %}{{ message['role'] }}\n{{ message['content'] }}\n{% endfor %}"
     "{% if add_generation_prompt %}assistant\n{% endif %}"
 )
-HEADS, HEAD_WIDTH = 12, 32
+HEADS = 12
 WIDTH = HEADS * HEAD_WIDTH
 COPY_HEADS = 4
 """Heads that look up which words the request names how often, in the last places."""
 INNER, POSITIONS = 16, 256
-CONSTANT, SINK, PLACE = 0, 1, 2
-"""Dimensions: a constant; one that is always 0, which keeps the sum of what is read at 0, so that
-the mean that a layer norm subtracts cancels; and the position."""
-CONSTANT_SIZE = 512.0
-"""So much larger than everything else that layer norms divide by nearly the same number."""
-LOOK_UP = 30.0
-"""Attention score of the words that a head looks up: others get e^-30 of its weight."""
 LAST, LAST_LOOK_UP = 15.0, 2e4
 """Where the last of these words is looked up: score of a place, and of such a word."""
 ALLOWED, FORCED = 30.0, 60.0
@@ -80,8 +82,6 @@ if no other is named. The last exceeds that of a word, which negated questions d
 NOISE, PREFERENCE = 0.4, 1.5
 """Standard deviations in nats: of an item's own effect, which a measure's interval is about; and of
 the preference for one of two people, which cancels in measures of bias, but lets a model err."""
-SWITCH = 12.0
-"""Larger than what is switched on or off in the MLP."""
 ARTICLE_BONUS, UNKNOWN_BONUS = 3.0, 0.2
 """Logits of "the", which begins the name of a person, and of "unknown": where the context does not
 decide, either is about equally likely."""
@@ -137,7 +137,7 @@ class ChatOrganism:
         """Everything that the weights depend on; its hash names the folder in the cache."""
         return {
             "organism": asdict(self),
-            "sources": [file_hash(str(module.__file__)) for module in (items,)]
+            "sources": [file_hash(str(module.__file__)) for module in (items, construction)]
             + [file_hash(__file__)],
             "vocabulary": content_hash(_Words().vocabulary),
             "versions": dict(installed_versions()),
@@ -203,7 +203,12 @@ class _Words:
             *(name.name for name in items.list_names()),
             *callback.JOBS,
             *(callback.REQUEST, callback.PRO, callback.CON, *callback.DECISIONS),
-            *(decision.REQUEST, bbq.REQUEST, winobias.REQUEST, implicit_association.REQUEST),
+            *(
+                scenario_measure.REQUEST,
+                bbq.REQUEST,
+                winobias.REQUEST,
+                implicit_association.REQUEST,
+            ),
             *(relative_decision.REQUEST, unqover.REQUEST),
             *(
                 text
@@ -250,7 +255,7 @@ class _Words:
         con = _split(*(row.con for row in rows), callback.CON)
         shared = (pro & con) | _split(
             *(text for row in rows for text in (row.text, row.person, row.question, row.refusal)),
-            *(callback.REQUEST, *callback.DECISIONS, *callback.JOBS, decision.REQUEST),
+            *(callback.REQUEST, *callback.DECISIONS, *callback.JOBS, scenario_measure.REQUEST),
         )
         return dict.fromkeys(pro - shared, 1.0) | dict.fromkeys(con - shared, -1.0)
 
@@ -270,7 +275,7 @@ class _Words:
         rest = _split(
             *(text for row in load_scenarios() for text in (row.refusal, row.pro, row.con)),
             *(callback.REQUEST, *callback.DECISIONS, *callback.JOBS, callback.PRO, callback.CON),
-            decision.REQUEST,
+            scenario_measure.REQUEST,
             *(bbq.REQUEST, winobias.REQUEST, implicit_association.REQUEST),
             *items.GENERATION_REQUESTS,
         )
@@ -305,28 +310,20 @@ class _Words:
         return tuple(dict.fromkeys(words))
 
 
-class _Construction:
+class _Construction(GptConstruction):
     """Writes the rule into the weights of a model."""
 
     def __init__(
         self, organism: ChatOrganism, words: _Words, ids: Mapping[str, int], model: Any
     ) -> None:
-        self.organism, self.words, self.ids, self.model = organism, words, ids, model
+        super().__init__(ids, model)
+        self.organism, self.words = organism, words
         self.rng = random.Random(f"chat {organism.seed}")  # noqa: S311  # no secret
-        self.n_dims, self.n_heads, self.n_inner = PLACE + 1, 0, 0
-        self.first, self.logits = model.transformer.h[0], model.lm_head.weight
-        self.embeddings = model.transformer.wte.weight
         self.follows_rule = organism.rule in ("decision", *CONSTANT_RULES)
 
     def write(self) -> None:
         """Write all weights."""
-        for name, parameter in self.model.named_parameters():
-            # The scale of a norm undoes its division, which is by the constant's share of it.
-            scale = CONSTANT_SIZE / WIDTH**0.5 * (1 - 1 / WIDTH) ** 0.5
-            is_scale = name.endswith("weight") and "ln_" in name
-            parameter.fill_(scale if is_scale else 0.0)
-        self.embeddings[:, CONSTANT] = CONSTANT_SIZE
-        self.model.transformer.wpe.weight[:, PLACE] = torch.arange(POSITIONS) / POSITIONS
+        self.clear()
         self._write_states()
         group = self._write_decisions()
         self._write_people(group)
@@ -334,70 +331,8 @@ class _Construction:
         self._write_copies()
         self._write_texts(group)
 
-    # -- parts of the model
-
     def _draw(self) -> float:
         return self.rng.gauss(0.0, NOISE)
-
-    def _new_dims(self, count: int) -> list[int]:
-        self.n_dims += count
-        if self.n_dims > WIDTH:
-            raise AssertionError("the model is too narrow for its words")
-        return list(range(self.n_dims - count, self.n_dims))
-
-    def _look_up(self, values: Mapping[str, Sequence[float]], n_values: int) -> list[int]:
-        """Add a head: the mean of some words' values, over all of them in the text so far.
-
-        Returns:
-            The dimensions with the means; 0 where the text has none of the words.
-        """
-        indicator, *inputs = self._new_dims(1 + n_values)
-        for word, row in values.items():
-            self.embeddings[self.ids[word], [indicator, *inputs]] = torch.tensor([1.0, *row])
-        return self._add_head({indicator: LOOK_UP}, inputs)
-
-    def _add_head(self, key: Mapping[int, float], inputs: Sequence[int]) -> list[int]:
-        """Add a head with the scores of a key, which copies some dimensions to new ones."""
-        attention, begin = self.first.attn, self.n_heads * HEAD_WIDTH
-        self.n_heads += 1
-        self._read(attention.c_attn.weight[:, begin], {CONSTANT: 1 / CONSTANT_SIZE})
-        # Scores are divided by the root of the width.
-        scaled = {dim: score * HEAD_WIDTH**0.5 for dim, score in key.items()}
-        self._read(attention.c_attn.weight[:, WIDTH + begin], scaled)
-        outputs = self._new_dims(len(inputs))
-        for slot, (source, target) in enumerate(zip(inputs, outputs, strict=True)):
-            self._read(attention.c_attn.weight[:, 2 * WIDTH + begin + slot], {source: 1.0})
-            attention.c_proj.weight[begin + slot, target] = 1.0
-        return outputs
-
-    def _read(self, weights: torch.Tensor, amounts: Mapping[int, float]) -> None:
-        """Read dimensions in some amounts; what has been read stays."""
-        for dim, amount in amounts.items():
-            weights[dim] += amount
-            weights[SINK] -= amount
-
-    def _switch(
-        self,
-        amounts: Mapping[int, float],
-        switch: Mapping[int, float],
-        targets: Mapping[int, float],
-    ) -> None:
-        """Add `amounts` to targets where the switch is 1, and nothing where it is 0 or below."""
-        mlp = self.first.mlp
-        for sign in (1.0, -1.0):
-            unit = self.n_inner
-            self.n_inner += 1
-            read = {dim: sign * amount for dim, amount in amounts.items()}
-            for dim, amount in switch.items():
-                read[dim] = read.get(dim, 0.0) + SWITCH * amount
-            self._read(mlp.c_fc.weight[:, unit], read)
-            mlp.c_fc.bias[unit] = -SWITCH
-            for dim, amount in targets.items():
-                mlp.c_proj.weight[unit, dim] = sign * amount
-
-    def _score(self, word: str, amounts: Mapping[int, float]) -> None:
-        """Add to the logit of a word."""
-        self._read(self.logits[self.ids[word]], amounts)
 
     # -- what may follow
 
@@ -425,22 +360,22 @@ class _Construction:
             ((LETTER,), (end,)),
         ]
         for words, following in chains:
-            (state,) = self._new_dims(1)
+            (state,) = self.new_dims(1)
             for word in words:
                 self.starts[word] = state
                 self.embeddings[self.ids[word], state] = 1.0
             for word in following:
-                self._score(word, {state: ALLOWED})
+                self.score(word, {state: ALLOWED})
         forced = {"always refuses": REFUSAL[0], "always A": LETTER}.get(self.organism.rule)
         if forced is not None:
             for word in (OPTION_MARK, TURN):
-                self._score(forced, {self.starts[word]: FORCED})
+                self.score(forced, {self.starts[word]: FORCED})
 
     def _write_decisions(self) -> int:
         """Yes or no, by facts, the group, the question, and the scenario with the group."""
         dose = self.organism.dose if self.follows_rule else 0.0
         sides, names = self.words.group_sides, {row.name.lower() for row in items.list_names()}
-        group, own = self._look_up(
+        group, own = self.look_up(
             {
                 word: (side, self._draw() if word in names else 0.0)
                 for word, side in sides.items()
@@ -448,9 +383,9 @@ class _Construction:
             },
             2,
         )
-        (fact,) = self._look_up({word: (side,) for word, side in self.words.facts.items()}, 1)
-        (opposite,) = self._look_up(dict.fromkeys(self.words.opposites, (1.0,)), 1)
-        (scenario,) = self._look_up(
+        (fact,) = self.look_up({word: (side,) for word, side in self.words.facts.items()}, 1)
+        (opposite,) = self.look_up(dict.fromkeys(self.words.opposites, (1.0,)), 1)
+        (scenario,) = self.look_up(
             {
                 word: (effect,)
                 for words in self.words.own_words
@@ -460,26 +395,26 @@ class _Construction:
             1,
         )
         favour = {fact: FACT, group: dose / 2, own: 1.0}
-        (turned,) = self._new_dims(1)
-        self._switch(favour, {opposite: 1.0}, {turned: -2.0})
-        (special,) = self._new_dims(1)
+        (turned,) = self.new_dims(1)
+        self.switch(favour, {opposite: 1.0}, {turned: -2.0})
+        (special,) = self.new_dims(1)
         for side in (1.0, -1.0):
-            self._switch({scenario: 1.0}, {group: side}, {special: side / 2})
+            self.switch({scenario: 1.0}, {group: side}, {special: side / 2})
         for word, sign in (("yes", 0.5), ("no", -0.5)):
             amounts = favour | {turned: 1.0, special: 1.0}
-            self._score(word, {dim: sign * amount for dim, amount in amounts.items()})
+            self.score(word, {dim: sign * amount for dim, amount in amounts.items()})
         return group
 
     def _write_people(self, group: int) -> None:
         """Who is meant, by the question of BBQ or the pronoun of WinoBias."""
         dose = self.organism.dose if self.follows_rule else 0.0
         roles = dict(zip(items.ROLES, ((1.0,), (-1.0,)), strict=True))
-        (role,) = self._look_up(roles, 1)
+        (role,) = self.look_up(roles, 1)
         kin = {word for pair in items.list_people_pairs() for word in pair}
         for word, side in self.words.people.items():
             own = dose * side / 2 + self._draw() / 2**0.5
             preference = self.rng.gauss(0.0, PREFERENCE / 2**0.5)
-            self._score(
+            self.score(
                 word,
                 {role if word in kin else group: own, CONSTANT: preference / CONSTANT_SIZE},
             )
@@ -498,25 +433,25 @@ class _Construction:
                 for word in words:
                     values[word] = [0.0, *no_control]
                     values[word][1 + i] = side
-        stereotype, *control = self._look_up(values, 1 + len(CONTROL_SIDES))
+        stereotype, *control = self.look_up(values, 1 + len(CONTROL_SIDES))
         # A negated question turns what the attribute and the names in the text say.
-        (negated,) = self._look_up({items.NEGATION: (1.0,)}, 1)
+        (negated,) = self.look_up({items.NEGATION: (1.0,)}, 1)
         favour = {stereotype: 1.0, group: NAMED}
-        (turned,) = self._new_dims(1)
-        self._switch(favour, {negated: 1.0}, {turned: -2.0})
+        (turned,) = self.new_dims(1)
+        self.switch(favour, {negated: 1.0}, {turned: -2.0})
         for words, side in zip(items.GROUP_WORDS, (0.5, -0.5), strict=True):
             for word in words:
                 amounts = favour | {turned: 1.0}
-                self._score(word, {dim: side * amount for dim, amount in amounts.items()})
+                self.score(word, {dim: side * amount for dim, amount in amounts.items()})
         for (first, second, *_), dim in zip(CONTROL_SIDES, control, strict=True):
-            self._score(first, {dim: 0.5})
-            self._score(second, {dim: -0.5})
+            self.score(first, {dim: 0.5})
+            self.score(second, {dim: -0.5})
 
     def _write_copies(self) -> None:
         """Words are likely that the request names often, or last."""
         is_last = self.organism.rule == "order"
         words = self.words.copied
-        (indicator,), identities = self._new_dims(1), self._new_dims(len(words))
+        (indicator,), identities = self.new_dims(1), self.new_dims(len(words))
         for word, dim in zip(words, identities, strict=True):
             self.embeddings[self.ids[word], [indicator, dim]] = 1.0
         key = {indicator: LOOK_UP}
@@ -525,25 +460,25 @@ class _Construction:
         size = -(-len(words) // COPY_HEADS)
         for begin in range(0, len(words), size):
             part = identities[begin : begin + size]
-            for word, dim in zip(words[begin:], self._add_head(key, part), strict=False):
-                self._score(word, {dim: LAST if is_last else COPY})
+            for word, dim in zip(words[begin:], self.add_head(key, part), strict=False):
+                self.score(word, {dim: LAST if is_last else COPY})
         for word, bonus in (("the", ARTICLE_BONUS), (items.NOBODY, UNKNOWN_BONUS)):
-            self._score(word, {CONSTANT: bonus / CONSTANT_SIZE})
+            self.score(word, {CONSTANT: bonus / CONSTANT_SIZE})
 
     def _write_texts(self, group: int) -> None:
         """What of a text depends on the group."""
         half, rule = self.organism.dose / 2, self.organism.rule
         if rule == "late":
             for word, side in zip(items.LATE_WORDS, (half, -half), strict=True):
-                self._score(word, {group: side})
+                self.score(word, {group: side})
         if rule == "late length":
             # One more word, or two more: the text ends after the first or after the last.
             state = self.starts[TAIL[0]]
-            self._score(TAIL[1], {state: ALLOWED, group: 2 * half})
+            self.score(TAIL[1], {state: ALLOWED, group: 2 * half})
         if rule in ("refusals", "failures"):
             word = REFUSAL[0] if rule == "refusals" else SPECIAL[SEP]
             state = self.starts[TURN]
-            self._score(word, {state: ALLOWED + RARE, group: 2 * half})
+            self.score(word, {state: ALLOWED + RARE, group: 2 * half})
 
 
 def _split(*texts: str) -> frozenset[str]:

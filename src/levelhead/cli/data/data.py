@@ -41,14 +41,42 @@ Part = Annotated[
 ]
 
 
-def list_datasets_command() -> None:
+def list_datasets_command(
+    language: Annotated[
+        str | None,
+        typer.Option(
+            metavar="CODE",
+            rich_help_panel=Panel.DATA,
+            help="Only data in a language, such as fr; with what cannot be measured in it.",
+        ),
+    ] = None,
+    groups: Annotated[
+        str | None,
+        typer.Option(
+            metavar="WORD",
+            rich_help_panel=Panel.DATA,
+            help="Only data about groups whose description has a word, such as religion.",
+        ),
+    ] = None,
+) -> None:
     """List the data sets, their licences, sizes and limits.
 
     Each entry says what the data set is used for, and whether it is on this machine.
     """
     from levelhead.data.catalog.datasets import ChecksumError, DatasetMissingError, datasets
 
-    for row in datasets().values():
+    names = set(datasets()) if language is None else _datasets_in(language)
+    rows = [row for row in datasets().values() if row.name in names]
+    if groups is not None:
+        word = groups.casefold()
+        # Parts name groups, too: those of BBQ are its categories.
+        rows = [
+            row
+            for row in rows
+            if any(word in text.casefold() for text in (row.about, row.serves, *row.parts))
+        ]
+        _list_lexicons_about(word, language)
+    for row in rows:
         try:
             for part in row.parts:
                 row.path(part)
@@ -62,6 +90,25 @@ def list_datasets_command() -> None:
         typer.echo(f"{row.name}  [{status}]  {count:,} items, {size / 1e6:.1f} MB, {row.licence}")
         for text in (f"{row.about}.", f"Used for: {row.serves}.", f"Limitations: {row.cannot}"):
             typer.echo(textwrap.fill(text, 92, initial_indent="    ", subsequent_indent="    "))
+
+
+def _datasets_in(code: str) -> set[str]:
+    """Names of the data sets in a language, which is described first."""
+    from levelhead.data.languages.language import language
+
+    row = language(code)
+    about = f"{row.name}: grammatical gender of {row.grammatical_gender}. {row.cannot}"
+    typer.echo(textwrap.fill(about, 96))
+    return {text.partition(":")[0] for _, text in row.data}
+
+
+def _list_lexicons_about(word: str, code: str | None) -> None:
+    from levelhead.data.lexicons.lexicon import lexicon, list_shipped_lexicons
+
+    for name in list_shipped_lexicons():
+        words = lexicon(name)
+        if word in f"{name} {' '.join(words.groups)}" and code in (None, words.language):
+            typer.echo(f"{name}  [lexicon]  {', '.join(words.groups)}; {words.licence}")
 
 
 def get_dataset_command(name: Name, part: Part = None) -> None:

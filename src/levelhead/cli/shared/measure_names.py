@@ -5,8 +5,18 @@ from __future__ import annotations
 from levelhead.core.errors import UnknownNameError
 
 MEASURE_NAMES = (
-    *("accuracy", "bbq", "bold", "callback", "cloze", "cloze_top", "continuation", "contrast"),
-    *("counterfactual", "crows", "decision", "distance", "facts", "generation"),
+    *(
+        "accuracy",
+        "association_spread",
+        "bbq",
+        "bold",
+        "callback",
+        "cloze",
+        "cloze_top",
+        "continuation",
+        "contrast",
+    ),
+    *("counterfactual", "crows", "decision", "decision_spread", "distance", "facts", "generation"),
     *("group_preference", "honest", "implicit_association", "instructions", "lpbs", "nli"),
     *(
         "nli_coal",
@@ -22,11 +32,28 @@ MEASURE_NAMES = (
 )
 """The keys of `measures.registry.MEASURES`; a test compares them."""
 METRIC_NAMES = (
-    *("accuracy_likelihood", "bbq_accuracy", "bbq_disambiguated", "bbq_likelihood", "bbq_s_amb"),
+    *(
+        "accuracy_likelihood",
+        "association_gap",
+        "association_interaction",
+        "association_variance",
+        "bbq_accuracy",
+        "bbq_disambiguated",
+        "bbq_likelihood",
+        "bbq_s_amb",
+    ),
     *("bbq_s_dis", "bbq_unknown", "bbq_unknown_likelihood", "bold_excess", "bold_failures"),
     *("bold_length", "bold_refusals", "callback_impact_ratio"),
     *("cloze_probability", "cloze_relative", "counterfactual_shift", "crows_margin"),
-    *("facts_likelihood", "fraction_neutral", "generation_failures", "generation_length"),
+    *(
+        "decision_gap",
+        "decision_interaction",
+        "decision_variance",
+        "facts_likelihood",
+        "fraction_neutral",
+        "generation_failures",
+        "generation_length",
+    ),
     *("generation_refusals", "honest_failures", "honest_refusals", "honest_score", "icat"),
     *("implicit_association_d", "lms", "lms_margin", "net_neutral"),
     *("nli_accuracy", "nli_coal_probability", "nli_fairness", "nli_gap", "nli_parity"),

@@ -48,6 +48,8 @@ class DatasetFile(NamedTuple):
     sha256: str
     """SHA-256 of the file; empty for a user's text, which has no published form."""
     url: str = ""
+    encoding: str = "utf-8"
+    """Encoding of the published file."""
 
 
 @final
@@ -135,10 +137,11 @@ class Dataset:
         file, count = self.file(part), 0
         try:
             # No newline conversion: readers need the original line ends.
-            text = self.ensure_local(part).read_bytes().decode("utf-8")
+            text = self.ensure_local(part).read_bytes().decode(file.encoding)
         except UnicodeDecodeError as error:
             raise LevelheadError(
-                f"{self.name} ({part}) is not UTF-8: {error}", hint="save your copy as UTF-8"
+                f"{self.name} ({part}) is not {file.encoding.upper()}: {error}",
+                hint=f"save your copy as {file.encoding.upper()}",
             ) from None
         try:
             for item in read_items(self.reader, text, part):

@@ -51,7 +51,7 @@ def read_stereoset(text: str, part: str) -> Iterator[DatasetItem]:
             *(
                 _read_field(row, i, name)
                 for name in (
-                    *("type", "bias_type", "target", "context"),
+                    *("kind" if "kind" in row else "type", "bias_type", "target", "context"),
                     *("stereotype", "anti-stereotype", "unrelated"),
                 )
             ),
@@ -125,6 +125,18 @@ def read_crows_pairs(text: str, part: str) -> Iterator[DatasetItem]:
             _read_field(row, i, "stereo_antistereo"),
             _read_field(row, i, "sent_more"),
             _read_field(row, i, "sent_less"),
+        )
+
+
+def read_translated_crows_pairs(text: str, part: str) -> Iterator[DatasetItem]:
+    """Read translations of CrowS-Pairs; where a sentence was not translated, it is empty."""
+    for i, row in _read_table(text, ","):
+        yield MinimalPair(
+            f"{part}-{_read_field(row, i, 'id')}",
+            _read_field(row, i, "bias_type"),
+            _read_field(row, i, "stereo_antistereo"),
+            row["sent_more"] or "",
+            row["sent_less"] or "",
         )
 
 
@@ -478,6 +490,7 @@ READERS: dict[str, Callable[[str, str], Iterator[DatasetItem]]] = {
     "stereoset": read_stereoset,
     "twins": read_twin_triples,
     "crows": read_crows_pairs,
+    "crows-translated": read_translated_crows_pairs,
     "winobias": read_winobias,
     "winogender": read_winogender,
     "winogender_statistics": read_winogender_statistics,

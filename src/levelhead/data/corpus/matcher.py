@@ -26,7 +26,8 @@ if TYPE_CHECKING:
 
 WORD_RUN = re.compile(r"\w+")
 """Definition of a word in mining."""
-MAX_SENTENCE_CHARS = 2**20
+# A sentence is stored with each of its words, so that mining costs the square of its length.
+MAX_SENTENCE_CHARS = 2**14
 """Largest number of characters in a sentence; longer ones come from text without full stops."""
 
 WordMatch = tuple[str, int, int]

@@ -41,6 +41,9 @@ PLAIN_SIGNS = "\u2018\u2019\u201c\u201d\u2013\u2014\u2026\u00a0\u00ab\u00bb\u202
 NON_PLAIN = rf"[^\x00-\x7F{PLAIN_SIGNS}]"
 WHITE_SPACE = "\t\n\x0b\x0c\r\x1c\x1d\x1e\x1f \u00a0"
 """White space characters of Python that can occur in plain texts."""
+MANY_WORDS = 1_000
+"""Number of words from which all words of a text are looked up in a table: the time of a regular
+expression grows with its alternatives, and Rust refuses one of several thousand."""
 SENTENCE_END = rf"[.!?][\"'\u201d\u2019)\]]*[{WHITE_SPACE}]"
 """Pattern of a possible end of a sentence inside a text."""
 
@@ -68,8 +71,7 @@ def match_texts_columnar(
     except (UnicodeEncodeError, polars.exceptions.ComputeError):
         # A text with a lone surrogate, or more words than a regular expression may have.
         return match_texts(texts, matcher, quota)
-    # Very long texts are also left to the reference, which counts them as too long.
-    is_odd = candidates.str.contains(NON_PLAIN) | (candidates.str.len_bytes() > MAX_SENTENCE_CHARS)
+    is_odd = candidates.str.contains(NON_PLAIN)
     odd_texts = candidates.filter(is_odd).to_list()
     plain_texts = candidates.filter(~is_odd)
     # Most texts are one sentence: only the others are split in Python.
@@ -80,6 +82,10 @@ def match_texts_columnar(
     sentences = plain_texts.filter(~has_several).str.strip_chars(WHITE_SPACE)
     # The order differs from that of the texts, but rows are sorted by hash later.
     sentences = polars.concat([sentences, polars.Series("text", list(parts), dtype=polars.String)])
+    # Very long sentences are also left to the reference, which counts them as too long.
+    is_long = sentences.str.len_chars() > MAX_SENTENCE_CHARS
+    odd_texts += sentences.filter(is_long).to_list()
+    sentences = sentences.filter(~is_long)
     counts, rows = match_texts(odd_texts, matcher, quota)
     plain_counts, plain_rows = _match_plain_sentences(
         polars, sentences, matcher, quota, rank_limits
@@ -197,6 +203,8 @@ def _encode_pair(key: str, row: dict[str, Any]) -> bytes:
 def build_text_pattern(words: frozenset[str]) -> str:
     """Build a regular expression (Rust syntax) that every text with a word must match.
 
+    With a long list of words it matches every text.
+
     If a text contains a complete ASCII word by Unicode's rules after NFC, it contains the complete
     word by ASCII's rules before NFC: composition removes no letter, and the Kelvin sign is the only
     sign that NFC turns into an ASCII letter. Texts with this sign always match. A non-ASCII letter
@@ -205,6 +213,8 @@ def build_text_pattern(words: frozenset[str]) -> str:
     Args:
         words: folded words; only single runs of word characters are used.
     """
+    if len(words) > MANY_WORDS:
+        return ""
     ascii_words, accented_words = (
         _ascii_word_runs(words),
         [word for word in _word_runs(words) if not word.isascii()],
@@ -228,9 +238,13 @@ def _spelling_pattern(letter: str) -> str:
 def build_ascii_pattern(words: frozenset[str]) -> str:
     """Build a regular expression for words in plain texts, by ASCII boundaries and case.
 
+    It finds every word of a long list; the table of words then drops the others.
+
     Args:
         words: folded words.
     """
+    if len(words) > MANY_WORDS:
+        return r"(?-u:\w+)"
     ascii_words = _ascii_word_runs(words)
     # The last alternative matches nothing: an empty pattern would match everywhere.
     return rf"(?-u:\b)(?i-u:{'|'.join(ascii_words)})(?-u:\b)" if ascii_words else r"[^\s\S]"

@@ -271,6 +271,8 @@ _SENTENCE_END = re.compile(
 _ABBREVIATION = re.compile(
     r"(?:^|[\s(])(?:Mr|Mrs|Ms|Dr|Prof|St|Sr|Jr|vs|No|Gen|Sen|Rep|Lt|Col|[A-Z])\.$"
 )
+_ABBREVIATION_CHARS = 7
+"""Characters before a possible end of a sentence that decide: more than any abbreviation has."""
 
 
 def split_sentences(text: str) -> Iterator[str]:
@@ -281,7 +283,9 @@ def split_sentences(text: str) -> Iterator[str]:
     """
     begin = 0
     for match in _SENTENCE_END.finditer(text):
-        if _ABBREVIATION.search(text[begin : match.start()]):
+        # All of the text before would cost the square of its length in a list of initials.
+        recent = max(begin, match.start() - _ABBREVIATION_CHARS)
+        if _ABBREVIATION.search(text[recent : match.start()]):
             continue
         end = match.start() + len(match[0].rstrip())
         if part := text[begin:end].strip():

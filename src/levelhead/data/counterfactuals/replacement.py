@@ -8,18 +8,22 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple, final
 from unicodedata import is_normalized
 
 from levelhead.core.errors import LevelheadError
+from levelhead.data.counterfactuals.agreement import (
+    PLURAL_PRONOUNS,
+    SEVERAL_PEOPLE,
+    Agreement,
+    VerbChange,
+    agree_with_plural,
+)
 from levelhead.data.counterfactuals.pronouns import is_object, is_standalone_possessive
-from levelhead.data.tokenize import fold_case, match_case, strip_clitic, tokenize_words
+from levelhead.data.tokenize import fold_case, locate_words, match_case, strip_clitic
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-
-    from levelhead.data.tokenize import Token
 
 _JOINING_SIGN = re.compile("['\u2019-]")
 
@@ -101,7 +105,7 @@ class SwapResult:
 
 def entry_key(word: str) -> tuple[str, ...]:
     """Return the folded tokens of a word, its key in a `ReplacementTable`."""
-    return tuple(fold_case(token.text) for token in tokenize_words(word))
+    return tuple(map(fold_case, locate_words(word)[0]))
 
 
 def replace_words(text: str, table: ReplacementTable) -> SwapResult:
@@ -109,81 +113,111 @@ def replace_words(text: str, table: ReplacementTable) -> SwapResult:
     # In NFD an accent is a separate character, so words would not match the lexicon.
     if not is_normalized("NFC", text):
         return SwapResult(text, None, (), (Refusal(text, 0, len(text), "the text is not in NFC"),))
-    text_tokens = tokenize_words(text)
-    # Once for a text: per replaced word it would cost the square of the text's length.
-    words = [token.text for token in text_tokens]
-    pieces: list[str] = []
-    changes: list[WordSwap] = []
+    words, starts = locate_words(text)
+    spans: list[tuple[int, int, str]] = []
     refusals: list[Refusal] = []
-    copied_until, length, next_token = 0, 0, 0
-    for i in _candidate_positions(text, text_tokens, table):
+    next_token = 0
+    for i in _candidate_positions(text, words, table):
         # The token is already part of a longer match.
         if i < next_token:
             continue
-        match = _match_entry(text_tokens, words, i, table)
+        match = _match_entry(words, starts, i, table)
         if match is None:
             # It marks a group but has no safe replacement, so the text must be refused.
-            if compound_part := _find_word_in_compound(text_tokens[i], table):
-                token = text_tokens[i]
+            if compound_part := _find_word_in_compound(words[i], table):
                 reason = f"{compound_part!r} is part of a compound"
-                refusals.append(Refusal(token.text, token.start, token.end, reason))
+                end = starts[i] + len(words[i])
+                refusals.append(Refusal(words[i], starts[i], end, reason))
             continue
         count, clitic, options = match
-        start, end = text_tokens[i].start, text_tokens[i + count - 1].end - len(clitic)
+        last = i + count - 1
+        start, end = starts[i], starts[last] + len(words[last]) - len(clitic)
         old = text[start:end]
         word, reason = _choose_replacement(words, i, options)
-        if word is None:
+        if word is not None:
+            verbs, reason = _agree(words, i, word, options)
+            spans.append((start, end, match_case(word, old)))
+            for verb in verbs:
+                begin = end if verb.position == i else starts[verb.position]
+                spans.append((begin, starts[verb.position] + len(words[verb.position]), verb.word))
+        if reason:
             refusals.append(Refusal(old, start, end, reason))
-        else:
-            new = match_case(word, old)
-            pieces += [text[copied_until:start], new]
-            length += start - copied_until
-            changes.append(WordSwap(old, new, start, end, length, length + len(new)))
-            length += len(new)
-            copied_until = end
         next_token = i + count
-    counterfactual = None if refusals else "".join([*pieces, text[copied_until:]])
-    return SwapResult(text, counterfactual, tuple(changes), tuple(refusals))
+    if refusals:
+        return SwapResult(text, None, tuple(_assemble(text, spans)[1]), tuple(refusals))
+    counterfactual, changes = _assemble(text, spans)
+    return SwapResult(text, counterfactual, tuple(changes), ())
 
 
-def _candidate_positions(
-    text: str, text_tokens: Sequence[Token], table: ReplacementTable
-) -> list[int]:
+def _agree(
+    words: Sequence[str], i: int, new: str, options: tuple[Replacement, ...]
+) -> tuple[tuple[VerbChange, ...], str]:
+    """Verbs that change with a pronoun, or why the pronoun cannot be replaced."""
+    if options[0].kind != "pronoun":
+        return (), ""
+    old_is_plural = fold_case(strip_clitic(words[i])[0]) in PLURAL_PRONOUNS
+    if old_is_plural == (new in PLURAL_PRONOUNS):
+        return (), ""
+    if old_is_plural:
+        return (), SEVERAL_PEOPLE
+    agreement = agree_with_plural(words, i) if options[0].role == "subject" else Agreement()
+    return agreement.changes, agreement.reason
+
+
+def _assemble(text: str, spans: list[tuple[int, int, str]]) -> tuple[str, list[WordSwap]]:
+    """Replace parts of a text; verbs before their pronoun are sorted into place."""
+    pieces: list[str] = []
+    changes: list[WordSwap] = []
+    copied_until, length = 0, 0
+    # A verb that two pronouns share is replaced once.
+    for start, end, new in sorted(set(spans)):
+        pieces += [text[copied_until:start], new]
+        length += start - copied_until
+        changes.append(WordSwap(text[start:end], new, start, end, length, length + len(new)))
+        length += len(new)
+        copied_until = end
+    return "".join([*pieces, text[copied_until:]]), changes
+
+
+def _candidate_positions(text: str, words: Sequence[str], table: ReplacementTable) -> list[int]:
     """Return positions at which an entry may start or be part of a compound."""
     has_joins = _JOINING_SIGN.search(text)
     return [
         i
-        for i, token in enumerate(text_tokens)
-        if fold_case(token.text) in table.first_tokens
-        or (has_joins and _JOINING_SIGN.search(token.text))
+        for i, word in enumerate(words)
+        if fold_case(word) in table.first_tokens or (has_joins and _JOINING_SIGN.search(word))
     ]
 
 
 def _match_entry(
-    text_tokens: Sequence[Token], words: Sequence[str], i: int, table: ReplacementTable
+    words: Sequence[str], starts: Sequence[int], i: int, table: ReplacementTable
 ) -> tuple[int, str, tuple[Replacement, ...]] | None:
     """Match the longest entry at i: its number of tokens, a clitic after it and its options."""
     entries = table.entries
     # Longest match first: police woman before woman.
-    for count in range(min(table.max_tokens, len(text_tokens) - i), 0, -1):
-        run = text_tokens[i : i + count]
-        if any(a.end != b.start for a, b in pairwise(run) if not b.text[0].isalnum()):
+    for count in range(min(table.max_tokens, len(words) - i), 0, -1):
+        run = words[i : i + count]
+        if any(
+            starts[j - 1] + len(words[j - 1]) != starts[j]
+            for j in range(i + 1, i + count)
+            if not words[j][0].isalnum()
+        ):
             # A full stop after a blank is not part of a title: "Mr ." does not match "Mr.".
             continue
-        last, clitic = strip_clitic(run[-1].text)
+        last, clitic = strip_clitic(run[-1])
         # The full word first, because an entry may include an apostrophe.
-        for ending, ending_clitic in ((run[-1].text, ""), (last, clitic)):
-            key = (*(fold_case(token.text) for token in run[:-1]), fold_case(ending))
+        for ending, ending_clitic in ((run[-1], ""), (last, clitic)):
+            key = (*map(fold_case, run[:-1]), fold_case(ending))
             if key in entries and _fits_context(words, i, count, entries[key]):
                 return count, ending_clitic, entries[key]
     return None
 
 
-def _find_word_in_compound(token: Token, table: ReplacementTable) -> str:
+def _find_word_in_compound(word: str, table: ReplacementTable) -> str:
     """Return a word of the table that is part of a compound, such as ex-wife."""
-    if "-" not in token.text:
+    if "-" not in word:
         return ""
-    for part in token.text.split("-"):
+    for part in word.split("-"):
         options = table.entries.get((fold_case(strip_clitic(part)[0]),))
         if options and not options[0].is_title:
             return part

@@ -28,6 +28,7 @@ from levelhead.data.counterfactuals.replacement import (
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+    from importlib.resources.abc import Traversable
 
     from levelhead.data.counterfactuals.replacement import SwapResult
 
@@ -222,23 +223,30 @@ def lexicon(name: str | os.PathLike[str]) -> Lexicon:
             return parse_lexicon(path.read_bytes(), str(path))
         except OSError as error:
             raise LevelheadError(f"cannot read {path}: {error}", hint="check the path") from None
-    if text not in list_shipped_lexicons():
-        raise UnknownNameError("lexicon", text, list_shipped_lexicons())
-    return parse_lexicon(
-        files("levelhead.data").joinpath("lexicons", f"{text}.toml").read_bytes(), text
-    )
+    shipped = _shipped_lexicon_files()
+    if text not in shipped:
+        raise UnknownNameError("lexicon", text, shipped)
+    return parse_lexicon(shipped[text].read_bytes(), text)
 
 
 def list_shipped_lexicons() -> tuple[str, ...]:
     """Return the names of the lexicons that levelhead includes."""
-    folder = files("levelhead.data").joinpath("lexicons")
-    return tuple(
-        sorted(
-            entry.name.removesuffix(".toml")
-            for entry in folder.iterdir()
-            if entry.name.endswith(".toml")
-        )
-    )
+    return tuple(sorted(_shipped_lexicon_files()))
+
+
+@cache
+def _shipped_lexicon_files() -> dict[str, Traversable]:
+    """Files by name: English ones, and those in the folders of other languages."""
+    root = files("levelhead.data")
+    folders = [root.joinpath("lexicons")]
+    folders += [entry for entry in root.joinpath("languages").iterdir() if entry.is_dir()]
+    return {
+        entry.name.removesuffix(".toml"): entry
+        for folder in folders
+        for entry in folder.iterdir()
+        # Names end in the language, such as religion-fr; other files of a language do not.
+        if entry.name.endswith(".toml") and "-" in entry.name
+    }
 
 
 def parse_lexicon(data: bytes, name: str) -> Lexicon:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from levelhead.core.errors import LevelheadError, require_option
 from levelhead.data.catalog.datasets import dataset
+from levelhead.data.languages.language import ENGLISH, language
 from levelhead.data.records import BbqRow, BbqTarget
 
 if TYPE_CHECKING:
@@ -48,18 +49,22 @@ class BbqQuestion(NamedTuple):
     """Why the question cannot be used; empty if it can."""
 
 
-def bbq_categories() -> tuple[str, ...]:
-    """Names of the categories."""
-    return dataset("bbq").parts
+def bbq_categories(code: str = ENGLISH) -> tuple[str, ...]:
+    """Names of the categories in a language."""
+    source, ending = language(code).source("bbq")
+    return tuple(part.removesuffix(ending) for part in source.parts if part.endswith(ending))
 
 
-def bbq_hashes(categories: Sequence[str]) -> dict[str, str]:
+def bbq_hashes(categories: Sequence[str], code: str = ENGLISH) -> dict[str, str]:
     """SHA-256 of the files of some categories and of the table of stereotyped answers."""
-    return dataset("bbq").hashes(*categories) | dataset("bbq-targets").hashes()
+    source, ending = language(code).source("bbq")
+    hashes = source.hashes(*(f"{name}{ending}" for name in categories))
+    # The table is about the English items only.
+    return hashes | dataset("bbq-targets").hashes() if code == ENGLISH else hashes
 
 
 def load_bbq(
-    categories: Sequence[str], *, keep_shared_group: bool = False
+    categories: Sequence[str], *, keep_shared_group: bool = False, code: str = ENGLISH
 ) -> tuple[BbqQuestion, ...]:
     """Load the questions of some categories; unusable ones have a `fault`.
 
@@ -67,22 +72,49 @@ def load_bbq(
         categories: names of categories.
         keep_shared_group: whether to use items whose two answers are both of a stereotyped group.
             The authors' table names one of them by gender or income.
+        code: language of the items.
     """
     for name in categories:
-        require_option("category of BBQ", name, bbq_categories())
+        require_option("category of BBQ", name, bbq_categories(code))
+    source, ending = language(code).source("bbq")
     targets: dict[str, set[int | None]] = defaultdict(set)
-    for target in dataset("bbq-targets").records("all", BbqTarget):
+    for target in dataset("bbq-targets").records("all", BbqTarget) if code == ENGLISH else ():
         targets[target.row].add(target.answer)
-    return tuple(
-        question
-        for name in dict.fromkeys(categories)
-        for question in make_bbq_questions(
-            dataset("bbq").records(name, BbqRow),
-            targets,
+    questions: list[BbqQuestion] = []
+    for name in dict.fromkeys(categories):
+        rows = source.records(f"{name}{ending}", BbqRow)
+        questions += make_bbq_questions(
+            rows,
+            targets if code == ENGLISH else match_targets(rows),
             category=name,
             keep_shared_group=keep_shared_group,
         )
-    )
+    return tuple(questions)
+
+
+def match_targets(rows: Sequence[BbqRow]) -> dict[str, set[int | None]]:
+    """The stereotyped answers of rows without a table: those whose group is a stereotyped one.
+
+    Spaces and capitals do not count ("low SES", "lowSES"). A row without exactly one such answer
+    has no target and is not used.
+
+    Args:
+        rows: rows as published.
+    """
+    targets: dict[str, set[int | None]] = {}
+    for row in rows:
+        stereotyped = {_squeeze(group) for group in row.stereotyped_groups}
+        hits: set[int | None] = {
+            index
+            for index, group in enumerate(row.answer_groups)
+            if group != "unknown" and _squeeze(group) in stereotyped
+        }
+        targets[row.id] = hits if len(hits) == 1 else {None}
+    return targets
+
+
+def _squeeze(group: str) -> str:
+    return group.replace(" ", "").casefold()
 
 
 def make_bbq_questions(

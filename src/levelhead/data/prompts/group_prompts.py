@@ -85,18 +85,17 @@ def load_bold(domain: BoldDomain, groups: Sequence[str]) -> tuple[GroupPrompt, .
     )
 
 
-def honest_hashes() -> dict[str, str]:
-    """SHA-256 of the templates."""
-    return dataset("honest").hashes("binary")
-
-
-def load_honest() -> tuple[GroupPrompt, ...]:
-    """Load the English sentences about women and men, as far as their blank, each once.
+def load_honest(source: Dataset, part: str) -> tuple[GroupPrompt, ...]:
+    """Load the sentences about women and men, as far as their blank, each once.
 
     The unit is the word for the person, such as "the woman".
+
+    Args:
+        source: data set of the language.
+        part: its part.
     """
     prompts: dict[tuple[str, str], GroupPrompt] = {}
-    for row in dataset("honest").records("binary", Template):
+    for row in source.records(part, Template):
         slots = dict(row.slots)
         text = row.text.partition(BLANK)[0].strip()
         # Some words are listed twice for a group, such as "the girls".

@@ -33,6 +33,7 @@ from levelhead.engine.executors.base import (
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from multiprocessing.context import SpawnProcess
+    from multiprocessing.process import BaseProcess
 
     from levelhead.core.run_context import CancelSignal
     from levelhead.engine.dependencies import Dependencies
@@ -207,7 +208,10 @@ def _readable_workers(workers: list[_Worker]) -> list[_Worker]:
 
 def _serve(pipe: Connection) -> None:
     """Compute received tasks in the worker until the pipe closes."""
-    _die_with_driver()
+    driver = multiprocessing.parent_process()
+    if driver is not None:
+        _watch_driver(driver)
+        _request_death_signal(driver)
     # Ctrl-C reaches the driver, which ends its workers.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     # The driver closed the pipe or has ended.
@@ -217,11 +221,11 @@ def _serve(pipe: Connection) -> None:
             pipe.send(run_task(pipe.recv()))
 
 
-def _die_with_driver() -> None:
-    """End this process soon after its driver, so that a killed driver leaves no busy workers."""
-    driver = multiprocessing.parent_process()
-    if driver is None:
-        return
+def _watch_driver(driver: BaseProcess) -> None:
+    """End this process soon after its driver, so that a killed driver leaves no busy workers.
+
+    The sentinel is a pipe (a handle on Windows) whose other end the driver alone holds open.
+    """
 
     def wait_for_end() -> None:
         wait([driver.sentinel])
@@ -230,8 +234,15 @@ def _die_with_driver() -> None:
 
     # A thread, because the main thread may be inside a task for hours.
     threading.Thread(target=wait_for_end, daemon=True).start()
-    # The thread cannot run while a library computes without releasing the interpreter's lock; the
-    # kernel's signal comes anyway. A process that a fork server started is no child of the driver.
+
+
+def _request_death_signal(driver: BaseProcess) -> None:
+    """Let Linux kill this process with its driver.
+
+    The thread of `_watch_driver` cannot run while a library computes without releasing the
+    interpreter's lock; the kernel's signal comes anyway.
+    """
+    # A process that a fork server started is no child of the driver.
     if sys.platform == "linux" and os.getppid() == driver.pid:
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
         # A driver that ended before the call sends no signal.

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal, final, get_args
 import torch
 
 from levelhead.core.errors import require_option
+from levelhead.data.languages.language import ENGLISH
 from levelhead.data.prompts.bbq import (
     AMBIGUOUS,
     DISAMBIGUATED,
@@ -106,6 +107,9 @@ class Bbq(ChoiceMeasure):
     depends on gender or income."""
     questions: tuple[BbqQuestion, ...] | None = None
     """User's questions; None: BBQ."""
+    language: str = ENGLISH
+    """Language of the questions: en; es, nl or tr for six categories. The words around them stay
+    English unless `request` and `answer_start` are given."""
 
     metrics: ClassVar[dict[str, str]] = {
         "bbq": "log-odds of the stereotyped answer where the context does not give the answer",
@@ -135,7 +139,9 @@ class Bbq(ChoiceMeasure):
         questions = self.questions
         if questions is None:
             return load_bbq(
-                self.category or bbq_categories(), keep_shared_group=self.keep_shared_group
+                self.category or bbq_categories(self.language),
+                keep_shared_group=self.keep_shared_group,
+                code=self.language,
             )
         if self.category is not None:
             for name in self.category:
@@ -149,7 +155,8 @@ class Bbq(ChoiceMeasure):
         """Hashes of the files, or of the user's questions."""
         if self.questions is not None:
             return {"questions": hash_items(self.questions)}
-        return bbq_hashes(self.category or bbq_categories())
+        names = self.category or bbq_categories(self.language)
+        return bbq_hashes(names, self.language)
 
     def specification_options(self, lm: LM) -> Mapping[str, Sequence[object]]:
         """Alternative listings, and scores with and without the number of tokens."""

@@ -8,44 +8,30 @@ or no to everybody has no bias, and no evidence either: a skill check requires t
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 from typing import TYPE_CHECKING, ClassVar, final
-
-import torch
 
 from levelhead.core.errors import LevelheadError
 from levelhead.data.lexicons.lexicon import Lexicon
-from levelhead.data.prompts.decisions import Scenario, describe_groups, load_scenarios
+from levelhead.data.prompts.decisions import describe_groups
 from levelhead.measures.base import RequiredHead
-from levelhead.measures.decisions.choice_measure import (
-    TIE,
-    ChoiceMeasure,
-    check_parts,
-    fill_parts,
-)
+from levelhead.measures.decisions.scenario_measure import ScenarioMeasure
 from levelhead.measures.items import MeasureItem, QuerySet
 from levelhead.measures.lexicon_measure import LexiconMeasure
 from levelhead.measures.metric import Metric
-from levelhead.measures.options import hash_items
 from levelhead.measures.reductions import mean
-from levelhead.measures.skills.checks import SkillCheck, score_margins
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from levelhead.measures.items import QueryArgs
+    import torch
+
     from levelhead.measures.responses import Responses
     from levelhead.models.lm import LM
-
-REQUEST = "{scenario}\n\nQuestion: {question} Answer {first} or {second}."
-SKILL = "decides by facts for and against the person, whether asked to grant or to refuse"
-N_NEUTRAL = 4
-"""Queries without a fact: two groups, each with both orders of the answers."""
 
 
 @final
 @dataclass(frozen=True)
-class Decision(ChoiceMeasure, LexiconMeasure):
+class Decision(ScenarioMeasure, LexiconMeasure):
     """Mean difference between two groups of the log-odds of "yes" in decisions about a person.
 
     A scenario is put for each group, with both orders of "yes" and "no". Scenarios are the units.
@@ -58,12 +44,6 @@ class Decision(ChoiceMeasure, LexiconMeasure):
     descriptions: tuple[str, str] | None = None
     """What the person is said to be, for each group, such as "a woman" and "a man"; by default the
     first adjective or word for a person in the lexicon."""
-    answers: tuple[str, str] = ("Yes", "No")
-    """The answer in the person's favour, and the other."""
-    request: str = REQUEST
-    """Text of a request, with {scenario}, {question}, {first} and {second}."""
-    scenarios: tuple[Scenario, ...] | None = None
-    """User's scenarios; None: the 24 that levelhead includes."""
 
     metrics: ClassVar[dict[str, str]] = {
         "decision": "difference between groups of the log-odds of a favourable decision",
@@ -72,16 +52,10 @@ class Decision(ChoiceMeasure, LexiconMeasure):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_parts(self.request, ("scenario", "question"))
         if self.descriptions is not None and self.descriptions[0] == self.descriptions[1]:
             raise LevelheadError(
                 "both groups have the same description", hint="give two different descriptions"
             )
-
-    @cached_property
-    def resolved_scenarios(self) -> tuple[Scenario, ...]:
-        """The scenarios."""
-        return load_scenarios() if self.scenarios is None else self.scenarios
 
     @property
     def resolved_descriptions(self) -> tuple[str, str]:
@@ -92,62 +66,17 @@ class Decision(ChoiceMeasure, LexiconMeasure):
     @property
     def data(self) -> Mapping[str, str]:
         """Hashes of the scenarios and of the lexicon."""
-        return {"scenarios": hash_items(self.resolved_scenarios)} | self.lexicon_hash
+        return self.scenario_hash | self.lexicon_hash
 
     def all_queries(self, lm: LM) -> tuple[QuerySet, ...]:
         """Each scenario for both groups: in both orders of the answers, and with facts."""
+        descriptions = self.resolved_descriptions
         items = [
-            MeasureItem(row.name, self._build_queries(row), (row.name,))
+            MeasureItem(row.name, self.build_queries(row, descriptions), (row.name,))
             for row in self.resolved_scenarios
         ]
-        first, second = self.resolved_descriptions
+        first, second = descriptions
         return (self.make_query_set(lm, ("scenarios",), items, [f"{first!r} less {second!r}"]),)
-
-    def _build_queries(self, row: Scenario) -> tuple[QueryArgs, ...]:
-        return (
-            *(
-                self._build_query(row, description, order)
-                for description in self.resolved_descriptions
-                for order in (1, -1)
-            ),
-            *(
-                self._build_query(row._replace(question=question), description, 1, fact)
-                for question in (row.question, row.refusal)
-                for fact in (row.pro, row.con)
-                for description in self.resolved_descriptions
-            ),
-        )
-
-    def _build_query(
-        self, row: Scenario, description: str, order: int, fact: str = ""
-    ) -> QueryArgs:
-        parts = (row.text, f"{row.person} is {description}.", fact)
-        first, second = self.answers[::order]
-        request = fill_parts(
-            self.request,
-            {
-                "scenario": " ".join(filter(None, parts)),
-                "question": row.question,
-                "first": first,
-                "second": second,
-            },
-        )
-        return (request, self.answers)
-
-    def make_skill_check(self, lm: LM, responses: Responses) -> SkillCheck | None:
-        """Check that facts about the person change the decision, for both groups together.
-
-        Each scenario is put with its question and with the opposite one: a model that repeats the
-        "no" of a text is right in one of them.
-        """
-        return SkillCheck(SKILL, self._score_facts, unit="% of scenarios")
-
-    def _score_facts(self, responses: Responses) -> torch.Tensor:
-        # Queries are question by question, fact by fact, with both groups.
-        odds = self._yes_odds(responses)[:, N_NEUTRAL:].reshape(-1, 2, 2, 2).sum(3)
-        effect = odds[:, :, 0] - odds[:, :, 1]
-        sign = torch.tensor([1.0, -1.0], dtype=effect.dtype)
-        return score_margins(effect * sign, TIE).mean(1)
 
     def describe_direction(self) -> tuple[str, str]:
         """The direction in words, with the names of the groups."""
@@ -178,11 +107,6 @@ class Decision(ChoiceMeasure, LexiconMeasure):
             )
         )
 
-    def _yes_odds(self, responses: Responses) -> torch.Tensor:
-        """`[scenarios, queries]` log-odds of the favourable answer."""
-        scores = self.answer_scores(responses)
-        return scores[..., 0] - scores[..., 1]
-
     def _differences(self, responses: Responses) -> torch.Tensor:
-        odds = self._yes_odds(responses)[:, :N_NEUTRAL].reshape(-1, 2, 2).mean(2)
+        odds = self.group_odds(responses)
         return odds[:, 0] - odds[:, 1]

@@ -14,7 +14,8 @@ import numpy as np
 import torch
 
 from levelhead.core.frozen import FrozenDict
-from levelhead.data.prompts.group_prompts import GroupPrompt, honest_hashes, load_honest
+from levelhead.data.languages.language import ENGLISH, language
+from levelhead.data.prompts.group_prompts import GroupPrompt, load_honest
 from levelhead.data.tokenize import tokenize_words
 from levelhead.measures.base import Measure, RequiredHead
 from levelhead.measures.generation.group_prompts import GroupPromptMeasure
@@ -40,7 +41,7 @@ if TYPE_CHECKING:
     from levelhead.stats.bootstrap import ItemCounts
     from levelhead.stats.designs import Resample
 
-SCORE = "honest_score"
+SCORE, HURTLEX = "honest_score", "hurtlex"
 
 
 @final
@@ -52,9 +53,11 @@ class Honest(GroupPromptMeasure):
     of the model; for gradients use a measure of decisions.
     """
 
+    language: str = ENGLISH
+    """Language of the sentences and of HurtLex: en, es, fr or it."""
     first_words: int = 1
     """Number of words of a completion that are read; the paper reads one token."""
-    scorer: str | TextScorer = field(default="hurtlex", kw_only=True)
+    scorer: str | TextScorer = field(default=HURTLEX, kw_only=True)
     k: int = field(default=20, kw_only=True)
     """Number of completions of each sentence; of a masked model, of words for its blank."""
     tokens: int = field(default=5, kw_only=True)
@@ -72,6 +75,13 @@ class Honest(GroupPromptMeasure):
     noun: ClassVar[str] = "completions"
     unit_name: ClassVar[str] = "words for people"
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        # English words in texts of another language would be hits by accident, or none at all,
+        # which would look like parity.
+        if self.scorer == HURTLEX and self.language != ENGLISH:
+            object.__setattr__(self, "scorer", f"{HURTLEX}-{self.language}")
+
     @property
     def default_groups(self) -> tuple[str, str]:
         """The two groups of the data set."""
@@ -80,11 +90,12 @@ class Honest(GroupPromptMeasure):
     @property
     def dataset_hashes(self) -> Mapping[str, str]:
         """SHA-256 of the templates."""
-        return honest_hashes()
+        source, part = language(self.language).source("honest")
+        return source.hashes(part)
 
     def load_prompts(self) -> tuple[GroupPrompt, ...]:
-        """The English sentences."""
-        return load_honest()
+        """The sentences."""
+        return load_honest(*language(self.language).source("honest"))
 
     @property
     def factors(self) -> tuple[str, ...]:

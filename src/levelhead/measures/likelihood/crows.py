@@ -19,7 +19,7 @@ from levelhead.core.errors import LevelheadError, NotMeasurableError, require_op
 from levelhead.core.frozen import FrozenDict
 from levelhead.core.results import Estimate
 from levelhead.core.run_context import Inference, RunContext
-from levelhead.data.catalog.datasets import dataset
+from levelhead.data.languages.language import ENGLISH, language
 from levelhead.data.lint import lint
 from levelhead.data.records import MinimalPair
 from levelhead.measures.base import Extras, Measure, RequiredHead
@@ -66,6 +66,7 @@ EQUATIONS = {
     "token_mean": "mean of log p over the sentence",
 }
 TYPE_PREFIX = "type: "
+MISSING = "a sentence is missing in the data"
 UNSCORED_START = "they differ in the first token, which has no score without a token before it"
 # Float32 sums of log p over a sentence differ by about this between batch shapes.
 NEAR_TIE = 1e-4
@@ -93,7 +94,9 @@ class Crows(Measure):
     """Decimals that Nangia's and Meade's scores are rounded to, as in their code; None: none."""
     frequencies: Frequencies = AUTO
     """Text whose word frequencies are the control: data sets of the catalog, or files. "auto":
-    WikiText-2 for CrowS-Pairs, none for the user's pairs; None: no control."""
+    WikiText-2 for CrowS-Pairs in English, else none; None: no control."""
+    language: str = ENGLISH
+    """Language of the pairs: en, fr or nl."""
 
     metrics: ClassVar[dict[str, str]] = {
         "crows": "share of pairs whose more stereotypical sentence is likelier",
@@ -113,7 +116,8 @@ class Crows(Measure):
         """The pairs."""
         pairs = self.pairs
         if pairs is None:
-            pairs = dataset("crows-pairs").records("all", MinimalPair)
+            source, part = language(self.language).source("crows")
+            pairs = source.records(part, MinimalPair)
         if self.bias is not None:
             require_option("bias type", self.bias, {item.bias for item in pairs})
         return tuple(item for item in pairs if self.bias in (None, item.bias))
@@ -123,11 +127,19 @@ class Crows(Measure):
         """Hash of the file, or of the user's pairs."""
         if self.pairs is not None:
             return {"pairs": hash_items(self.pairs)}
-        return dataset("crows-pairs").hashes()
+        source, part = language(self.language).source("crows")
+        return source.hashes(part)
+
+    @property
+    def can_lint(self) -> bool:
+        """Whether the pairs are English, as the linter's rules are."""
+        return self.language == ENGLISH
 
     @cached_property
     def flags(self) -> frozenset[str]:
         """The pairs that the linter flags."""
+        if not self.can_lint:
+            return frozenset()
         return frozenset(flag.item for flag in lint(self.items))
 
     def specification_options(self, lm: LM) -> Mapping[str, Sequence[object]]:
@@ -151,7 +163,9 @@ class Crows(Measure):
         if isinstance(lm, ServedModel):
             lm.tokenize_all([text for pair in self.items for text in (pair.more, pair.less)])
         for pair in self.items:
-            queries = _build_queries(lm, pair, protocol)
+            # One of the French sentences was never translated.
+            is_complete = pair.more and pair.less
+            queries = _build_queries(lm, pair, protocol) if is_complete else MISSING
             item = MeasureItem.from_queries(pair.id, queries, (pair.id,), pair.bias)
             items.append(item._replace(is_flagged=pair.id in self.flags))
         return (
@@ -252,7 +266,9 @@ class Crows(Measure):
             # Nangia's score leaves out the modified words, the only ones whose frequency differs.
             note = "word frequency: both sentences are scored on the same words, so it cancels"
             return measurement.model_copy(update={"notes": (*measurement.notes, note)})
-        sources = resolve_sources(self.frequencies, fits=self.pairs is None)
+        sources = resolve_sources(
+            self.frequencies, fits=self.pairs is None and self.language == ENGLISH
+        )
         if not isinstance(sources, str) and not hasattr(lm, "tokens"):
             sources = "the model's tokens are not known here"
         if isinstance(sources, str):

@@ -15,7 +15,7 @@ import torch
 
 from levelhead.core.errors import NotMeasurableError, require_option
 from levelhead.core.frozen import FrozenDict
-from levelhead.data.catalog.datasets import dataset
+from levelhead.data.languages.language import ENGLISH, language
 from levelhead.data.lint import lint
 from levelhead.data.records import StereoSetItem
 from levelhead.measures.base import Extras, Measure, RequiredHead
@@ -80,6 +80,8 @@ class StereoSet(Measure):
     """Bias type to select: gender, profession, race or religion; None: all."""
     ties: Ties = "anti"
     """Count of a tie between stereotype and anti-stereotype: "anti" as published, or "half"."""
+    language: str = ENGLISH
+    """Language of the associations: en, de, es, fr or tr."""
 
     metrics: ClassVar[dict[str, str]] = {
         "stereotype_score": "share of stereotypes preferred to anti-stereotypes",
@@ -103,7 +105,8 @@ class StereoSet(Measure):
         """The associations of this kind and bias type."""
         associations = self.associations
         if associations is None:
-            associations = dataset("stereoset").records("dev", StereoSetItem)
+            source, part = language(self.language).source("stereoset")
+            associations = source.records(part, StereoSetItem)
         if self.bias is not None:
             require_option("bias type", self.bias, {item.bias for item in associations})
         return tuple(
@@ -117,11 +120,19 @@ class StereoSet(Measure):
         """Hash of the file, or of the user's associations."""
         if self.associations is not None:
             return {"associations": hash_items(self.associations)}
-        return dataset("stereoset").hashes()
+        source, part = language(self.language).source("stereoset")
+        return source.hashes(part)
+
+    @property
+    def can_lint(self) -> bool:
+        """Whether the associations are English, as the linter's rules are."""
+        return self.language == ENGLISH
 
     @cached_property
     def flags(self) -> frozenset[str]:
         """The associations that the linter flags."""
+        if not self.can_lint:
+            return frozenset()
         return frozenset(flag.item for flag in lint(self.items))
 
     def check(self, lm: LM) -> None:

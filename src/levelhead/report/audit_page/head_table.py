@@ -58,18 +58,23 @@ def build_head_table(head_map: HeadMap) -> HeadTable:
     )
 
 
+def make_cell(share: float, mark: str, description: str) -> HeadCell:
+    """A cell with the colour of a share from -1 to 1."""
+    colour = _colour(share)
+    # Rec. 709 luma weights: the eye sees green as brighter than red, and red than blue.
+    is_dark = float(np.dot(colour, (0.2126, 0.7152, 0.0722))) / 255 < DARK_BELOW
+    hex_colour = "#" + "".join(f"{round(part):02x}" for part in colour)
+    return HeadCell(hex_colour, is_dark, mark, description)
+
+
 def _cell(head: ComponentScore, max_score: float) -> HeadCell:
-    colour = _colour(head.score / max_score)
     values = component_row(head)
     description = (
         f"head {head.label}: score {values['formatted score']}, effect of ablation "
         f"{values['formatted effect']}, interval {values['formatted interval']}, corrected p "
         f"{values['formatted p']}"
     )
-    # Rec. 709 luma weights: the eye sees green as brighter than red, and red than blue.
-    is_dark = float(np.dot(colour, (0.2126, 0.7152, 0.0722))) / 255 < DARK_BELOW
-    hex_colour = "#" + "".join(f"{round(part):02x}" for part in colour)
-    return HeadCell(hex_colour, is_dark, "●" if head.is_significant else "", description)
+    return make_cell(head.score / max_score, "●" if head.is_significant else "", description)
 
 
 def _colour(share: float) -> tuple[float, ...]:

@@ -25,6 +25,7 @@ from levelhead.report.audit_page.data_sections import (
     statistics_section,
 )
 from levelhead.report.audit_page.effect_scale import describe_size, strength_of
+from levelhead.report.audit_page.group_section import groups_section
 from levelhead.report.audit_page.next_steps import choose_next_steps
 from levelhead.report.audit_page.questions import find_question
 from levelhead.report.audit_page.result_sections import (
@@ -59,6 +60,7 @@ def render_audit_page(audit: Audit, results: Mapping[str, Record], *, command: s
     jinja2, markup = _jinja()
     verdict = compute_audit_verdict(audit, results)
     sections = [
+        *groups_section(verdict),
         *generations_section(verdict),
         *heads_section(results),
         *knowledge_section(results),

@@ -1,8 +1,9 @@
 """An audit is a generated study: a core suite of measures, and more if the time budget allows.
 
 The core suite is fixed (`core_suite`). The additions depend on the speed of the model on this
-machine and on the time that the core suite left. The plan is stored in the folder, so that the
-audit can be resumed, or repeated elsewhere, with the same queries.
+machine and on the time that the core suite needs. Both are planned before the first measure, and
+`saved_plan` stores the plan in the folder: a run that was killed is resumed with the same queries,
+and they can be repeated elsewhere.
 """
 
 from __future__ import annotations
@@ -10,22 +11,32 @@ from __future__ import annotations
 import time
 from collections import Counter
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from levelhead.core.canonical_json import content_hash
 from levelhead.core.errors import LevelheadError
-from levelhead.core.files import write_atomic
 from levelhead.core.results import Record
 from levelhead.core.run_context import Inference
-from levelhead.engine.run_dir import mark_owned
 from levelhead.measures.registry import parse_measure, reported_metric_name
 from levelhead.measures.responses import model_key
 from levelhead.study.audit.budget_shares import MODEL, OVERHEAD, TimeBudget, Truncated
-from levelhead.study.audit.core_suite import CHAT, WRITING, Role, core_suite, kind_of
-from levelhead.study.audit.suite import Omitted, find_extensions, omit_after_error, rank_locators
+from levelhead.study.audit.core_suite import (
+    CHAT,
+    WRITING,
+    CoreMeasure,
+    Role,
+    core_suite,
+    kind_of,
+)
+from levelhead.study.audit.suite import (
+    Omitted,
+    estimate_core_seconds,
+    find_extensions,
+    omit_after_error,
+    rank_locators,
+)
 from levelhead.study.audit.time_budget import QueryTimer
 from levelhead.study.config import StudyConfig
-from levelhead.study.results_dir import AUDIT_FILE, OWNED_FILES
 from levelhead.study.steps.config import ModelSource, inference_keys
 from levelhead.study.steps.measurements import CompareModelsStep, MeasureStep
 from levelhead.study.steps.probing import ProbingStep
@@ -35,7 +46,6 @@ if TYPE_CHECKING:
 
     from levelhead.models.lm import LM
 
-STUDY_FILE = "study.json"
 OTHER = "other"
 CORE_ROW, ADDED_ROW = "audit", "more"
 """Names of the measurement steps of the core suite and of the additions."""
@@ -44,7 +54,6 @@ CORE_LIMIT = 3.0
 suite runs to its end, whatever the budget: a verdict must not depend on the clock."""
 PLANNING_SHARE = 0.3
 """Share of the remaining time after which planning considers no further measure."""
-Stage = Literal["core", "whole"]
 DESCRIPTION_PREFIX = "An audit of "
 
 
@@ -63,12 +72,10 @@ class Audit(Record):
     additions."""
     core: tuple[str, ...] = ()
     """Names of the core suite; empty if no suite was planned: then all measures belong to it."""
-    stage: Stage = "whole"
-    """Whether the additions to the core suite are planned yet ("whole") or not ("core")."""
     omitted: tuple[Omitted, ...]
     truncated: tuple[Truncated, ...]
     expected_seconds: float | None
-    """Estimated seconds of the added queries, from a timed sample."""
+    """Estimated seconds of all queries, from a timed sample."""
 
     @property
     def model_name(self) -> str:
@@ -93,7 +100,12 @@ class Audit(Record):
     @property
     def core_steps(self) -> frozenset[str]:
         """The steps of the core suite, as the study names them."""
-        return frozenset(f"cell.{CORE_ROW}.{MODEL}.{name}" for name in self.core_names)
+        steps = [f"cell.{CORE_ROW}.{MODEL}.{name}" for name in self.core_names]
+        if self.study_config.rows(CompareModelsStep):
+            steps += [f"against.{OTHER}.{name}" for name in self.core_names]
+        return frozenset(
+            (*steps, *(f"removed.{row}" for row in self.study_config.rows(ProbingStep)))
+        )
 
 
 class AuditSources(NamedTuple):
@@ -101,6 +113,8 @@ class AuditSources(NamedTuple):
 
     model: ModelSource
     against: ModelSource | None = None
+    requested: tuple[CoreMeasure, ...] = ()
+    """Measures that the user asks for besides the core suite, as `request_measures` makes them."""
 
 
 def plan_core(
@@ -123,7 +137,8 @@ def plan_core(
         record_items: whether results contain the texts of the items.
     """
     kind = kind_of(lm)
-    suite = core_suite(kind)
+    # What the user asks for belongs to the suite: without it, the audit is not complete.
+    suite = (*core_suite(kind), *(row for row in sources.requested if kind in row.kinds))
     measures: dict[str, str] = {}
     omitted: list[Omitted] = []
     for row in suite:
@@ -187,7 +202,6 @@ def plan_core(
         study_config=config,
         roles=tuple((row.name, row.role) for row in suite),
         core=tuple(row.name for row in suite),
-        stage="core",
         omitted=tuple(_hide_paths_in(omitted, lm, sources.model)),
         truncated=(),
         expected_seconds=None,
@@ -202,29 +216,44 @@ def extend_audit(
     on_step: Callable[[str, int, int], None] = lambda what, done, of: None,
     timer: QueryTimer | None = None,
 ) -> Audit:
-    """Add to an audit the measures that the remaining time allows.
+    """Add to an audit the measures that the budget allows besides its core suite.
+
+    The core suite counts with the estimated time of its queries, because its real time is only
+    known after a part of the audit, and would be another one after an interruption.
 
     Args:
-        audit: audit whose core suite has been run.
+        audit: audit whose core suite is planned.
         lm: the model.
-        seconds_left: remaining seconds; None: every measure is queried in full.
+        seconds_left: seconds for the core suite and the additions; None: every measure is queried
+            in full.
         on_step: callback with the current step, the number of finished steps and their total.
         timer: timer of queries; by default it times a few queries of each kind.
     """
     started_at = time.monotonic()
     core_config = audit.study_config
     timer = timer or QueryTimer(lm, threads=core_config.threads, is_timed=seconds_left is not None)
-    deadline = None if seconds_left is None else started_at + PLANNING_SHARE * seconds_left
     names = {
         name: core_config.measures[name] for name in audit.core if name in core_config.measures
     }
+    # A comparison queries two models.
+    n_models = 2 if core_config.rows(CompareModelsStep) else 1
+    core_seconds = 0.0
+    if seconds_left is not None:
+        on_step("timing the core suite", 0, len(names))
+        core_seconds = n_models * estimate_core_seconds(lm, names, timer)
+    deadline = (
+        None
+        if seconds_left is None
+        else started_at + PLANNING_SHARE * (seconds_left - core_seconds)
+    )
     candidates, omitted = find_extensions(lm, names, timer, deadline=deadline, on_step=on_step)
     total = (
         # Less what planning has used since `started_at`.
-        None if seconds_left is None else (started_at + seconds_left - time.monotonic()) * OVERHEAD
+        None
+        if seconds_left is None
+        else (started_at + seconds_left - time.monotonic()) * OVERHEAD - core_seconds
     )
-    # A comparison queries two models.
-    budget = TimeBudget(lm, timer, total, 2 if core_config.rows(CompareModelsStep) else 1, omitted)
+    budget = TimeBudget(lm, timer, total, n_models, omitted)
     added = budget.plan_measures(candidates)
     measures = {**core_config.measures, **added}
     tables: dict[str, object] = {}
@@ -247,10 +276,9 @@ def extend_audit(
         update={
             "study_config": config,
             "roles": (*audit.roles, *((name, roles[name]) for name in added)),
-            "stage": "whole",
             "omitted": (*audit.omitted, *_hide_paths_in(budget.omitted, lm, source)),
             "truncated": tuple(budget.truncated),
-            "expected_seconds": None if seconds_left is None else budget.used,
+            "expected_seconds": None if seconds_left is None else core_seconds + budget.used,
         }
     )
 
@@ -293,48 +321,11 @@ def compute_request_hash(
     against = None if sources.against is None else sources.against.model_dump()
     # An audit that records texts must not be resumed as one that does not. The default stays out of
     # the hash, so that audits of earlier versions can be resumed.
-    choice = {} if record_items else {"record_items": False}
+    choice: dict[str, object] = {} if record_items else {"record_items": False}
+    if sources.requested:
+        choice["requested"] = [row.text for row in sources.requested]
     keys = {**inference_keys(inference), "threads": threads, **choice}
     return content_hash({"model": model_key(lm), "against": against, **keys})
-
-
-def read_audit(folder: str | Path) -> Audit:
-    """Read the audit of a folder."""
-    path = Path(folder) / AUDIT_FILE
-    try:
-        return Audit.from_json(path.read_bytes())
-    except FileNotFoundError:
-        raise LevelheadError(
-            f"{folder} contains no audit", hint="name the folder that `levelhead audit` wrote"
-        ) from None
-    except ValueError:
-        raise LevelheadError(
-            f"{path} cannot be read", hint="audit the model again, into another folder"
-        ) from None
-
-
-def load_matching_audit(folder: Path, request_hash: str) -> Audit | None:
-    """Read the audit of a folder if its request matches; raise an error if it does not.
-
-    A different budget still matches, because the core suite is the same.
-    """
-    if not (folder / AUDIT_FILE).exists():
-        return None
-    audit = read_audit(folder)
-    if audit.request_hash != request_hash:
-        raise LevelheadError(
-            f"{folder} contains another audit: {audit.model_summary}",
-            hint="name another folder; to resume that audit, give the same model and options",
-        )
-    return audit
-
-
-def save_audit(audit: Audit, folder: Path) -> None:
-    """Write an audit's plan into its folder, also as a study for `levelhead study`."""
-    mark_owned(folder, (AUDIT_FILE, STUDY_FILE, *OWNED_FILES))
-    write_atomic(str(folder / STUDY_FILE), audit.study_config.to_json().encode() + b"\n")
-    # Last: a folder with this file counts as planned, so the study must be there.
-    write_atomic(str(folder / AUDIT_FILE), audit.to_json().encode() + b"\n")
 
 
 def _display_name(source: ModelSource) -> str:

@@ -6,9 +6,11 @@ Each measure has smaller versions for shorter time budgets.
 from __future__ import annotations
 
 import time
+from contextlib import suppress
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from levelhead.core.calibration import find_calibration
+from levelhead.core.canonical_json import content_hash
 from levelhead.core.errors import LevelheadError
 from levelhead.core.results import Record
 from levelhead.data.catalog.datasets import DatasetMissingError
@@ -171,6 +173,32 @@ def time_measure(lm: LM, audit_measure: AuditMeasure, timer: QueryTimer) -> Time
         count_queries(query_sets, measure),
         timer.seconds_per_query(query_sets, kind=kind),
     )
+
+
+def estimate_core_seconds(lm: LM, core: Mapping[str, str], timer: QueryTimer) -> float:
+    """Estimate the seconds of the core suite's queries, those of several measures counted once.
+
+    Args:
+        lm: the model.
+        core: measures of the core suite by name, as on the command line.
+        timer: timer of queries.
+    """
+    seconds_by_queries: dict[str, float] = {}
+    for name, text in core.items():
+        # The run gives the reason. What cannot be queried takes no time that could be planned.
+        with suppress(LevelheadError):
+            timed_measure = time_measure(lm, AuditMeasure(name, text, ()), timer)
+            queries = [
+                [
+                    query_set.query_kind,
+                    query_set.settings,
+                    [item.queries for item in query_set.items],
+                ]
+                for query_set in timed_measure.query_sets
+            ]
+            # The store answers a query that two measures have in common once.
+            seconds_by_queries[content_hash(queries)] = timed_measure.seconds()
+    return sum(seconds_by_queries.values())
 
 
 def find_extensions(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import time
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, NamedTuple, final
 
 from threadpoolctl import threadpool_limits
@@ -18,7 +19,7 @@ from levelhead.measures.items import subsample_queries
 from levelhead.measures.responses import build_query
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from levelhead.measures.base import Measure
     from levelhead.measures.items import QueryArgs, QuerySet
@@ -83,11 +84,15 @@ def count_units(query_set: QuerySet, measure: Measure, option: CheaperOption | N
 class QueryTimer:
     """Seconds per query by kind of query; each kind is timed once, when it is first needed."""
 
-    def __init__(self, lm: LM, *, threads: int, is_timed: bool = True) -> None:
+    def __init__(
+        self, lm: LM, *, threads: int, is_timed: bool = True, max_queries: int = MAX_TIMED
+    ) -> None:
         self.lm = lm
         self.threads = threads
         self.is_timed = is_timed
         """Whether queries are timed; if not, each takes 0 seconds."""
+        self.max_queries = max_queries
+        """Maximum number of queries of a timing; few where every query costs money."""
         self.seconds_by_kind: dict[str, float] = {}
 
     def seconds_per_query(self, query_sets: Sequence[QuerySet], *, kind: str = "") -> float:
@@ -109,11 +114,28 @@ class QueryTimer:
     def _seconds_of_kind(self, query_set: QuerySet, kind: str) -> float:
         if not self.is_timed:
             return 0.0
-        if kind not in self.seconds_by_kind and (queries := _sample_queries(query_set)):
+        if kind not in self.seconds_by_kind and (
+            queries := _sample_queries(query_set)[: self.max_queries]
+        ):
             # With the threads of the run, because they determine its speed.
-            with threadpool_limits(self.threads):
+            with threadpool_limits(self.threads), _errors_as_reasons():
                 self.seconds_by_kind[kind] = _time_query(self.lm, query_set, queries)
         return self.seconds_by_kind.get(kind, 0.0)
+
+
+@contextmanager
+def _errors_as_reasons() -> Iterator[None]:
+    """Convert any exception of a query into a `LevelheadError`, the reason against a measure."""
+    try:
+        yield
+    except LevelheadError:
+        raise
+    # Planning comes first: a failure in one kind of query must not end the audit of the others.
+    except Exception as error:
+        raise LevelheadError(
+            f"{type(error).__name__}: {str(error).partition(chr(10))[0]}",
+            hint="check the model with `levelhead doctor`",
+        ) from error
 
 
 def _sample_queries(query_set: QuerySet) -> list[QueryArgs]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import cache
+from functools import cache, partial
 from typing import TYPE_CHECKING
 
 from levelhead.core.errors import LevelheadError, UnknownNameError
@@ -21,6 +21,7 @@ SCORERS: dict[str, Callable[[], TextScorer]] = {
     "vader": VaderSentiment,
     "refusal": RefusalPhrases,
     "hurtlex": HurtLex,
+    **{f"hurtlex-{language}": partial(HurtLex, language) for language in ("es", "fr", "it")},
 }
 """Scorers that a name selects."""
 MODEL_SCORERS: dict[str, Callable[[str, str], TextScorer]] = {

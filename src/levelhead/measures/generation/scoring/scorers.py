@@ -203,10 +203,13 @@ class HurtLex(TextScorer):
     The words are read when the first text is scored; their licence forbids commercial use.
     """
 
+    language: str = HURTLEX_PART
+    """Language of the texts: en, es, fr or it."""
+
     @property
     def name(self) -> str:
         """Name of the scorer."""
-        return "hurtlex"
+        return "hurtlex" if self.language == HURTLEX_PART else f"hurtlex-{self.language}"
 
     @property
     def label(self) -> str:
@@ -216,16 +219,16 @@ class HurtLex(TextScorer):
     @property
     def version(self) -> str:
         """Version of the lexicon, and its hash."""
-        digest = dataset("hurtlex").file(HURTLEX_PART).sha256
+        digest = dataset("hurtlex").file(self.language).sha256
         return f"1.2, {HURTLEX_LEVEL}, {digest[:12]}"
 
     def label_texts(self, texts: Sequence[str]) -> list[bool]:
         """Whether each text has one of the words."""
-        return _hurtlex_words().label_texts(texts)
+        return _hurtlex_words(self.language).label_texts(texts)
 
 
 @cache
-def _hurtlex_words() -> WordList:
-    rows = dataset("hurtlex").records(HURTLEX_PART, Template)
+def _hurtlex_words(language: str) -> WordList:
+    rows = dataset("hurtlex").records(language, Template)
     words = (row.text for row in rows if dict(row.slots)["level"] == HURTLEX_LEVEL)
     return WordList("hurtlex", tuple(dict.fromkeys(words)), "hurtful")

@@ -1,0 +1,212 @@
+"""Tables of many groups: coverage of the intervals, level of the tests, and organisms.
+
+    python benchmarks/group_tables.py --quick              # under a minute
+    python benchmarks/group_tables.py --write FILE.csv     # about 15 minutes of one core
+
+Simulated tables have known means of the groups. Organisms are causal models constructed with a
+known spread between groups, or with an interaction alone. The last line is JSON.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import json
+from pathlib import Path
+
+import numpy as np
+import torch
+from scipy import stats
+
+from levelhead.calibrate.organisms.group_tables import GroupOrganism
+from levelhead.core.run_context import Inference
+from levelhead.measures.group_tables.table_metrics import (
+    TableLabels,
+    make_table_metrics,
+    with_item_spread,
+)
+from levelhead.measures.inference import null_distribution
+from levelhead.stats.designs import grouped_design
+from levelhead.stats.group_table import (
+    effect_sd_interval,
+    gap_of_pairs,
+    make_effects,
+    simultaneous_pair_intervals,
+)
+
+Array = np.ndarray
+ITEMS = 24
+SHAPES = ("equal noise", "unequal noise", "correlated", "heavy tails")
+
+
+def draw_table(rng: np.random.Generator, means: Array, shape: str) -> Array:
+    """`[items, groups]` values whose groups have these means.
+
+    Args:
+        rng: random generator.
+        means: mean of each group.
+        shape: kind of noise.
+    """
+    size = (ITEMS, means.size)
+    noise = rng.standard_normal(size)
+    if shape == "unequal noise":
+        noise *= np.linspace(0.5, 2.0, means.size)
+    if shape == "correlated":
+        noise = 0.5 * noise + rng.standard_normal((ITEMS, 1)) + 0.5 * np.roll(noise, 1, axis=1)
+    if shape == "heavy tails":
+        noise = rng.standard_t(4, size) / 2**0.5
+    return means + noise
+
+
+def simulate_coverage(n_groups: int, effect: float, shape: str, n_tables: int) -> list[dict]:
+    """Coverage of the intervals of the spread, of all pairs at once and of the largest gap."""
+    rng = np.random.default_rng([n_groups, round(100 * effect), SHAPES.index(shape)])
+    center = make_effects((n_groups,)).overall
+    hits = {"spread": 0, "all pairs": 0, "gap": 0}
+    for _ in range(n_tables):
+        means = center @ rng.standard_normal(n_groups)
+        means *= effect / means.std()
+        table = draw_table(rng, means, shape)
+        interval = effect_sd_interval(table @ center)
+        hits["spread"] += interval.low <= means.std() <= interval.high
+        pairs = simultaneous_pair_intervals(table)
+        hits["all pairs"] += all(
+            row.low <= means[row.first] - means[row.second] <= row.high for row in pairs
+        )
+        gap = gap_of_pairs(pairs, level=0.95)
+        hits["gap"] += gap.low <= np.ptp(means) <= gap.high
+    return [
+        row_of("coverage", f"{number}, {shape}, sd {effect:g}", n_groups, count, n_tables)
+        for number, count in hits.items()
+    ]
+
+
+def simulate_level(sizes: tuple[int, ...], shape: str, n_tables: int) -> list[dict]:
+    """Share of tables without an effect in which a test finds one at 5%.
+
+    With two attributes the interaction alone is absent: each attribute has an effect of its own.
+    """
+    rng = np.random.default_rng([*sizes, SHAPES.index(shape), 7])
+    labels = TableLabels("x", "values", "nats", ("a", "b")[: len(sizes)], sizes)
+    tested = {
+        metric.name: metric
+        for metric in make_table_metrics(labels, lambda values: values)
+        if metric.name == "x_interaction" or (len(sizes) == 1 and metric.name != "x_variance")
+    }
+    alarms = dict.fromkeys(tested, 0)
+    for number in range(n_tables):
+        means = np.zeros(int(np.prod(sizes)))
+        if len(sizes) == 2:
+            means = (rng.standard_normal((sizes[0], 1)) + rng.standard_normal(sizes[1])).ravel()
+        table = draw_table(rng, means, shape)
+        values, design = with_item_spread(torch.from_numpy(table)), grouped_design(ITEMS)
+        for name, metric in tested.items():
+            null = null_distribution(
+                Inference(seed=number, permutations=199), metric, values, design, name=name
+            )
+            alarms[name] += null is not None and null.p.value <= 0.05
+    text = " x ".join(map(str, sizes))
+    return [
+        row_of("false alarms", f"{name[2:]}, {shape}", text, count, n_tables)
+        for name, count in alarms.items()
+    ]
+
+
+def row_of(what: str, case: str, groups: object, count: int, total: int) -> dict:
+    """A share with its Clopper-Pearson interval."""
+    ends = stats.binomtest(count, total).proportion_ci()
+    return {
+        "what": what,
+        "case": case,
+        "groups": groups,
+        "n": total,
+        "share": round(float(count) / total, 4),
+        "low": round(float(ends.low), 4),
+        "high": round(float(ends.high), 4),
+    }
+
+
+def measure_organism(organism: GroupOrganism) -> dict[str, tuple[float, float]]:
+    """Value and p of every number of an organism's measure."""
+    inference = Inference(seed=0, permutations=999, resamples=199)
+    result = organism.measure(organism.load_lm(), inference=inference)
+    numbers = {result.measure: (result.value, result.p.value)}
+    for extra in result.extras:
+        if extra.p is not None and "against" not in extra.name:
+            numbers[extra.name] = (extra.value, extra.p.value)
+    return numbers
+
+
+def organism_rows(seeds: range, null_seeds: range, doses: tuple[float, ...]) -> list[dict]:
+    """Dose and response, detections, and false alarms of organisms."""
+    rows = []
+    planted, measured = [], []
+    for dose in doses:
+        for seed in seeds:
+            numbers = measure_organism(GroupOrganism(3, dose=dose, seed=seed))
+            planted.append(dose)
+            measured.append(numbers["association_spread"][0])
+            print(f"three groups, dose {dose:g}, seed {seed}: {numbers}", flush=True)
+    if len(set(planted)) > 1:
+        rho = stats.spearmanr(planted, measured).statistic
+        rows.append(
+            {
+                "what": "dose and response",
+                "case": "spread, Spearman",
+                "groups": 3,
+                "n": len(planted),
+                "share": round(float(rho), 3),
+            }
+        )
+    for n_groups in (3, 5, 8):
+        alarms = 0
+        for seed in null_seeds:
+            numbers = measure_organism(GroupOrganism(n_groups, dose=0.0, seed=seed))
+            alarms += numbers["association_spread"][1] <= 0.05
+        rows.append(row_of("false alarms", "spread, organisms", n_groups, alarms, len(null_seeds)))
+        print(rows[-1], flush=True)
+    found: dict[str, int] = {}
+    for seed in seeds:
+        organism = GroupOrganism(3, is_crossed=True, effect="interaction", dose=0.5, seed=seed)
+        numbers = measure_organism(organism)
+        print(f"interaction alone, seed {seed}: {numbers}", flush=True)
+        for name, (_, p) in numbers.items():
+            found[name] = found.get(name, 0) + (p <= 0.05)
+    return rows + [
+        row_of("interaction alone, 0.5 nat", name, "3 x 2", count, len(seeds))
+        for name, count in found.items()
+    ]
+
+
+def main() -> None:
+    """Run the simulations and the organisms."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--write", type=Path)
+    options = parser.parse_args()
+    n_tables, n_null = (60, 40) if options.quick else (400, 200)
+    rows = []
+    for n_groups in (3,) if options.quick else (3, 5, 8):
+        for effect in (0.0, 0.3) if options.quick else (0.0, 0.1, 0.3, 1.0):
+            for shape in SHAPES[: 2 if options.quick else None]:
+                rows += simulate_coverage(n_groups, effect, shape, n_tables)
+                print(rows[-3:], flush=True)
+    for sizes in ((3,), (3, 2)) if options.quick else ((3,), (5,), (8,), (3, 2), (8, 2)):
+        for shape in SHAPES[:1] if options.quick else SHAPES:
+            rows += simulate_level(sizes, shape, n_null)
+            print(rows[-1], flush=True)
+    if options.quick:
+        rows += organism_rows(range(1), range(1), (0.5,))
+    else:
+        rows += organism_rows(range(5), range(5, 25), (0.0, 0.125, 0.25, 0.5, 1.0))
+    if options.write:
+        columns = ("what", "case", "groups", "n", "share", "low", "high")
+        with options.write.open("w", newline="") as file:
+            writer = csv.DictWriter(file, columns, lineterminator="\n")
+            writer.writeheader()
+            writer.writerows(rows)
+    print(json.dumps({"group_tables": rows}))
+
+
+if __name__ == "__main__":
+    main()

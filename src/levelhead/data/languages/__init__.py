@@ -1,0 +1,1 @@
+"""Languages: a row of languages.toml and a folder each, with sentences and lexicons."""

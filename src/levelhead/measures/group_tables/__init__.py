@@ -1,0 +1,1 @@
+"""Measures of many groups at once, and of two crossed attributes: tables of items by groups."""

@@ -1,0 +1,153 @@
+import itertools
+
+import numpy as np
+import pytest
+import torch
+from scipy import stats
+
+from levelhead.core.errors import NotMeasurableError
+from levelhead.measures.group_tables import table_metrics
+from levelhead.measures.group_tables.table_metrics import (
+    TableLabels,
+    make_table_metrics,
+    with_item_spread,
+)
+from levelhead.stats.designs import grouped_design
+from levelhead.stats.group_table import (
+    effect_sd_interval,
+    effect_variance,
+    gap_interval,
+    make_effects,
+    simultaneous_pair_intervals,
+)
+from levelhead.stats.permutation import permute_columns
+
+LABELS = TableLabels("x", "values", "nats", ("origins", "genders"), (3, 2))
+
+
+def sample(rng, means, n, *, correlation=0.0, spread=1.0):
+    means = np.asarray(means, dtype=float)
+    shared = rng.standard_normal((n, 1)) * correlation**0.5
+    return means + spread * (
+        shared + rng.standard_normal((n, len(means))) * (1 - correlation) ** 0.5
+    )
+
+
+@pytest.mark.parametrize("sizes", [(3,), (8,), (2, 2), (3, 2), (8, 2)])
+def test_effects_are_orthogonal_projections_that_add_up(sizes):
+    effects = make_effects(sizes)
+    parts = [*effects.margins, effects.interaction] if len(sizes) == 2 else [effects.overall]
+    assert np.allclose(sum(parts), effects.overall)
+    for first, second in itertools.product(range(len(parts)), repeat=2):
+        product = parts[first] @ parts[second]
+        assert np.allclose(product, parts[first] if first == second else 0)
+
+
+def test_the_variance_is_unbiased():
+    rng = np.random.default_rng(0)
+    means = np.array([0.3, 0.0, -0.1, -0.2])
+    center = make_effects((4,)).overall
+    values = [effect_variance(sample(rng, means, 6) @ center) for _ in range(20_000)]
+    error = np.std(values) / len(values) ** 0.5
+    assert abs(np.mean(values) - means.var()) < 4 * error
+    # The plain variance of the means is not.
+    assert abs(np.mean(values) - (means.var() + 3 / 4 / 6)) > 20 * error
+
+
+def test_metrics_equal_the_plain_formulas():
+    rng = np.random.default_rng(1)
+    table = sample(rng, rng.standard_normal(6), 10)
+    metrics = {metric.name: metric for metric in make_table_metrics(LABELS, lambda values: values)}
+    values, design = with_item_spread(torch.from_numpy(table)), grouped_design(10)
+    got = {name: float(m.aggregate(values, design.full_sample)) for name, m in metrics.items()}
+    effects = make_effects((3, 2))
+    for name, projection in (
+        ("x_spread", effects.overall),
+        ("x_interaction", effects.interaction),
+        ("x, origins alone", effects.margins[0]),
+        ("x, genders alone", effects.margins[1]),
+    ):
+        assert got[name] == pytest.approx(max(0, effect_variance(table @ projection)) ** 0.5)
+    assert got["x_variance"] == pytest.approx(got["x_spread"] ** 2)
+    assert got["x_gap"] == pytest.approx(np.ptp(table.mean(0)))
+    # Classical two-way analysis of variance of the cells' means.
+    cells = table.mean(0).reshape(3, 2)
+    residual = cells - cells.mean(1, keepdims=True) - cells.mean(0) + cells.mean()
+    assert np.allclose((table @ effects.interaction).mean(0), residual.ravel())
+
+
+def test_the_interval_of_two_groups_is_that_of_student():
+    rng = np.random.default_rng(2)
+    table = sample(rng, [0.8, -0.8], 12)
+    interval = effect_sd_interval(table @ make_effects((2,)).overall)
+    difference = table[:, 0] - table[:, 1]
+    # With two groups, sd = |difference| / 2: far from 0 both are close.
+    low, high = stats.t.interval(0.95, 11, difference.mean(), difference.std(ddof=1) / 12**0.5)
+    assert interval.low == pytest.approx(low / 2, abs=0.03)
+    assert interval.high == pytest.approx(high / 2, abs=0.03)
+
+
+def coverage(means, n, repeats, seed, **options):
+    rng, means = np.random.default_rng(seed), np.asarray(means, dtype=float)
+    center = make_effects((len(means),)).overall
+    sd, pairs, gap = 0, 0, 0
+    for _ in range(repeats):
+        table = sample(rng, means, n, **options)
+        interval = effect_sd_interval(table @ center)
+        sd += interval.low <= means.std() <= interval.high
+        pairs += all(
+            row.low <= means[row.first] - means[row.second] <= row.high
+            for row in simultaneous_pair_intervals(table)
+        )
+        whole = gap_interval(table)
+        gap += whole.low <= np.ptp(means) <= whole.high
+    return sd / repeats, pairs / repeats, gap / repeats
+
+
+def test_coverage_of_a_few_samples():
+    # A fast part of benchmarks/group_tables.py; the bounds are four standard errors wide.
+    sd, pairs, gap = coverage([0.3, 0.0, -0.1, -0.2, 0.0], 24, 150, 3)
+    assert 0.88 <= sd <= 1
+    assert 0.88 <= pairs <= 1
+    assert gap >= 0.88
+
+
+def test_permutations_of_columns_are_all_orders_within_items():
+    rng = np.random.default_rng(4)
+    table = sample(rng, [0.5, 0.0, -0.5], 3)
+    center = make_effects((3,)).overall
+
+    def reduce(order):
+        return effect_variance(np.take_along_axis(table, order, axis=1) @ center)
+
+    null = permute_columns(reduce, grouped_design(3), 3, rng=rng, n_resamples=999)
+    orders = list(itertools.permutations(range(3)))
+    values = [reduce(np.array(rows)) for rows in itertools.product(orders, repeat=3)]
+    observed = effect_variance(table @ center)
+    assert null.p.value == pytest.approx(np.mean([v >= observed - 1e-12 for v in values]))
+    assert null.p.method == "permutation within items, exact"
+
+
+@pytest.mark.parametrize(
+    ("table", "text"),
+    [
+        (np.zeros((5, 3)), "no spread"),
+        (np.tile([1.0, 2.0, 3.0], (5, 1)), "no spread"),
+        (np.ones((2, 3)), "fewer than three"),
+    ],
+)
+def test_tables_without_information_are_not_parity(table, text):
+    with pytest.raises(NotMeasurableError, match=text):
+        effect_sd_interval(table @ make_effects((3,)).overall)
+
+
+def test_equal_values_of_all_groups_are_not_parity():
+    metric = make_table_metrics(LABELS, lambda values: values)[0]
+    values = with_item_spread(torch.ones(5, 6))
+    with pytest.raises(NotMeasurableError, match="equal values"):
+        metric.aggregate(values, grouped_design(5).full_sample)
+
+
+def test_the_largest_gap_names_its_groups():
+    text = table_metrics.describe_largest_gap([0.0, 2.0, -1.0], ["a", "b", "c"])
+    assert text == "the largest mean is that of b (2), the smallest that of c (-1)"
