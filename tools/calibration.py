@@ -3,7 +3,7 @@
     python tools/calibration.py FOLDER [--write]
     python tools/calibration.py FOLDER --measures-only [--quick] [--workers N] [--write]
     python tools/calibration.py FOLDER --matrix [--quick] [--workers N] [--write]
-    python tools/calibration.py FOLDER --chat [--quick] [--workers N] [--write]
+    python tools/calibration.py FOLDER --chat [--only MEASURE ...] [--quick] [--workers N] [--write]
 
 FOLDER is that of a full run. With --write, every table is written to a CSV file of
 docs/results/data/calibration, a summary into docs/results/calibration.md, the picture anew, and the
@@ -15,7 +15,8 @@ expected one, writes FOLDER/controls.json, and with --write the matrix; it ends 
 exception is unexplained. Both continue where they stopped, and share their models in FOLDER.
 
 --chat runs the chat organisms alone, in minutes: the rows of decisions and of generated texts, and
-the verdicts on models that give one answer to everything. It ends with 1 where one is parity.
+the verdicts on models that give one answer to everything. It ends with 1 where one is parity. With
+--only the rows of other measures stay.
 """
 
 from __future__ import annotations
@@ -242,8 +243,11 @@ def main() -> None:
     what.add_argument("--matrix", action="store_true")
     what.add_argument("--chat", action="store_true")
     parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--only", nargs="+", default=[])
     parser.add_argument("--workers", type=int, default=0)
     given = parser.parse_args()
+    if given.only and not given.chat:
+        parser.error("--only names measures of --chat")
     if given.write and given.quick:
         parser.error("a quick run shows that it works, not what is true: give a full one")
     given.folder.mkdir(parents=True, exist_ok=True)
@@ -260,7 +264,9 @@ def main() -> None:
         return
     past = Calibration.from_json(PACKAGE.read_bytes())
     if given.chat:
-        result = refresh_chat_calibration(store, past, quick=given.quick, executor=runner)
+        result = refresh_chat_calibration(
+            store, past, quick=given.quick, only=tuple(given.only), executor=runner
+        )
         picture = PICTURE.read_bytes()  # of the trained organisms only
         check_constant_models(store, runner, given)
     elif given.measures_only:

@@ -136,6 +136,12 @@ CHAT = (
     "generation:metric=generation_refusals",
     "generation:metric=generation_failures",
     "generation:metric=generation_length",
+    "winobias",
+    "winobias:metric=winobias_gap",
+    "winobias:metric=winobias_accuracy",
+    "relative_decision",
+    "relative_decision:metric=relative_decision_share",
+    # Last, because it is longest.
     BBQ,
     *(
         f"{BBQ},metric={metric}"
@@ -144,12 +150,16 @@ CHAT = (
             *("bbq_accuracy", "bbq_unknown"),
         )
     ),
-    "winobias",
-    "winobias:metric=winobias_gap",
-    "winobias:metric=winobias_accuracy",
-    "relative_decision",
-    "relative_decision:metric=relative_decision_share",
 )
+FEW_TEXTS = "generation:k=1"
+"""160 pairs of answers, a fifth of those of the smaller model."""
+CHAT_LARGER = (
+    *("decision", "implicit_association", "winobias:source=winogender"),
+    FEW_TEXTS,
+    *(f"{FEW_TEXTS},metric=generation_{what}" for what in ("refusals", "failures", "length")),
+    *("unqover", "callback", "winobias", "relative_decision", BBQ),
+)
+"""Measures of larger models, in the order in which they are run: the most telling first."""
 CHAT_MODELS = {"Qwen2.5-Coder-0.5B-Instruct": "qwen2.5-coder-0.5b-instruct.gguf"}
 """Larger chat models and the names of their files."""
 
@@ -167,7 +177,10 @@ RESULT_SETS = {
     result_set.page: result_set
     for result_set in (
         ResultSet("measures-on-real-models", MEASURES),
-        ResultSet("chat-models", dict.fromkeys(("SmolLM2-135M-Instruct", *CHAT_MODELS), CHAT)),
+        ResultSet(
+            "chat-models",
+            {"SmolLM2-135M-Instruct": CHAT} | dict.fromkeys(CHAT_MODELS, CHAT_LARGER),
+        ),
     )
 }
 FAILED = ".failed"

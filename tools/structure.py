@@ -48,8 +48,8 @@ ALLOWED = {
     # The text seeds a stream of random numbers: another one would change every stored result.
     ("src/levelhead/mitigate/evaluation/gain.py", "redrawn"),
     # A judge model is the field's term for a model that labels texts.
-    ("src/levelhead/measures/generation/model_scorers.py", "judge"),
-    ("src/levelhead/measures/generation/scorer_names.py", "judge"),
+    ("src/levelhead/measures/generation/scoring/model_scorers.py", "judge"),
+    ("src/levelhead/measures/generation/scoring/scorer_names.py", "judge"),
     ("src/levelhead/measures/generation/scored_texts.py", "judge"),
     ("CHANGELOG.md", "judge"),
     ("docs/measures/generation.md", "judge"),

@@ -5,12 +5,21 @@ llama.cpp multiplies the quantised weights by rounded activations: its differenc
 arithmetic, and are bounded by what was measured.
 """
 
+import contextlib
 import sys
 
+import killed_generation
 import pytest
 import torch
 from assets import smollm2
-from backends import llama_cpp_server, read_in_actors, vllm_offline, vllm_server
+from backends import (
+    counting_requests,
+    kill_runs_on,
+    llama_cpp_server,
+    read_in_actors,
+    vllm_offline,
+    vllm_server,
+)
 
 from levelhead.core.frozen import FrozenDict
 from levelhead.core.run_context import RunContext
@@ -193,3 +202,29 @@ def test_actors_of_ray(local, folder, tmp_path, engine):
     here = [texts[0].text for texts in local.generate(REQUESTS, GREEDY, chat=CHAT)]
     assert actors["greedy"] == here
     assert all(first != second for first, second in actors["sampled"])
+
+
+@pytest.mark.full  # minutes: an engine starts, and generates in 21 runs
+@pytest.mark.parametrize("engine", ["llama.cpp", "vLLM"])
+def test_kills_of_runs_on_other_engines(folder, tmp_path, engine):
+    """Twenty SIGKILLs: nothing that is stored is generated again, as the server counts, too."""
+    kills, count = 20, 60
+    log, served = tmp_path / "log", []
+    with contextlib.ExitStack() as stack:
+        who = killed_generation.VLLM
+        if engine == "llama.cpp":
+            address = stack.enter_context(llama_cpp_server(smollm2()))
+            who = stack.enter_context(counting_requests(address, served))
+        runs, tasks = kill_runs_on(engine, [folder, tmp_path / "run", log, count, kills, who])
+    assert len(runs) == kills + 1
+    n_tasks = len(set(tasks.values()))
+    assert 0 < len(runs[-1][1]) < n_tasks  # the kills fell into work, and not after it
+    n_texts, n_stored, n_repeated, n_computed = killed_generation.check_log(runs, log, tasks)
+    sys.stdout.write(
+        f"{engine}: {len(tasks)} texts, {n_texts} begun in {len(runs)} runs, {n_stored} that were "
+        f"stored, {n_repeated} twice in a run; {len(served)} requests of texts\n"
+    )
+    assert (n_stored, n_repeated) == (0, 0)
+    # A kill costs the task that was being computed, and one that had just ended.
+    assert n_computed <= n_tasks + 2 * kills
+    assert engine == "vLLM" or len(tasks) <= len(served) <= n_texts

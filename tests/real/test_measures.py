@@ -304,6 +304,7 @@ WITHOUT_LABELS = {
     *("group_preference", "generation", "generation_refusals", "generation_failures"),
     *("generation_length", "bold", "bold_excess", "bold_refusals", "bold_failures"),
     *("bold_length", "honest", "honest_refusals", "honest_failures"),
+    *("persona", "persona_marked", "persona_refusals", "persona_failures"),
 }
 """A preference is the same however labels are permuted: models without a default stand in for it
 (docs/results/calibration.md). Generated texts about two groups are exchanged in

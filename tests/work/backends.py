@@ -9,9 +9,10 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
+import killed_generation
 import pytest
 from serving import running
 
@@ -74,6 +75,52 @@ def only_generating(address):
 
     with running(Handler) as passing:
         yield passing
+
+
+@contextmanager
+def counting_requests(address, served):
+    """Address of a server that passes everything on; texts that are asked for are counted."""
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def log_message(self, *args):
+            pass
+
+        def do_GET(self):
+            self._pass_on(None)
+
+        def do_POST(self):
+            self._pass_on(self.rfile.read(int(self.headers["Content-Length"])))
+
+        def _pass_on(self, body):
+            if self.path.endswith(("completions", "completion")):
+                served.append(self.path)
+            json_type = {"Content-Type": "application/json"}
+            request = urllib.request.Request(address + self.path, data=body, headers=json_type)  # noqa: S310  # loopback
+            try:
+                with urllib.request.urlopen(request, timeout=120) as answer:  # noqa: S310  # loopback
+                    status, content = answer.status, answer.read()
+            except urllib.error.HTTPError as error:
+                status, content = error.code, error.read()
+            # Who asked may have been killed.
+            with suppress(OSError):
+                self.send_response(status)
+                self.send_header("Content-Type", "application/json")
+                self.send_header("Content-Length", str(len(content)))
+                self.end_headers()
+                self.wfile.write(content)
+
+    with running(Handler) as passing:
+        yield passing
+
+
+def kill_runs_on(engine, arguments):
+    """Killed runs on another engine: see `killed_generation`."""
+    if engine == "vLLM":
+        path = os.pathsep.join((str(SOURCE), str(WORK)))
+        env = _environment() | {"PYTHONPATH": path}
+        return killed_generation.kill_runs([vllm_python()], arguments, env)
+    env = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    return killed_generation.kill_runs([sys.executable], arguments, env)
 
 
 def vllm_python():

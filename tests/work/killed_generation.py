@@ -1,14 +1,15 @@
 """A process that generates texts, and whose runs are killed: `python killed_generation.py ...`.
 
 Arguments: folder of the model, of the store, file of the log, number of requests, number of kills,
-and who generates: "here", "processes", "vllm", or the address of a Ray cluster. The model is loaded
-once; each run is a fork of this process, so that many kills are cheap.
+and who generates: "here", "processes", "vllm", or the address of a Ray cluster or of a server. The
+model is loaded once; each run is a fork of this process, so that many kills are cheap.
 """
 
 import json
 import os
 import random
 import signal
+import subprocess
 import sys
 import time
 import traceback
@@ -28,6 +29,7 @@ from levelhead.measures import query_kinds, responses
 from levelhead.measures.items import MeasureItem, QuerySet
 from levelhead.models.generation.config import GenerationConfig
 from levelhead.models.inputs.chat import ChatFormat
+from levelhead.models.loading.http_model import HttpModel
 from levelhead.models.loading.load import load
 from levelhead.models.serving.vllm_model import VllmModel
 
@@ -85,13 +87,31 @@ class Logged:
             yield replace(outcome, key=keys[outcome.key])
 
 
+def is_server(who):
+    """Whether an argument is the address of a server."""
+    return who.startswith("http://")
+
+
+def find_model(folder, who):
+    """The model that every run reads; that in vLLM is loaded before the first fork."""
+    if is_server(who):
+        return HttpModel(who)
+    if who != VLLM:
+        return load(folder)
+    model = VllmModel(folder, max_length=1024, engine_options=FrozenDict({"enforce_eager": True}))
+    _ = model.engine
+    return model
+
+
 def find_executor(who, number):
     """The executor of a run by the argument; None if the model of this process generates."""
     if who == PROCESSES:
         return LocalProcesses(1)
-    if who in (HERE, VLLM):
+    if who == VLLM:
+        return None
+    if who == HERE or is_server(who):
         # Every other run loads the model again, as a worker does: all runs share one store.
-        return InProcess() if number % 2 or who == VLLM else None
+        return InProcess() if number % 2 else None
     return RayActors(who, workers=ACTORS)
 
 
@@ -124,13 +144,59 @@ def stored_keys(folder):
     return [key for key in store if store.has(key)]
 
 
+def list_tasks(lm, asked, threads):
+    """Key of the task of every query."""
+    plan = responses.plan_tasks(lm, asked, threads)
+    return {
+        query: plan.tasks[plan.locations[key][0]].key
+        for item, keys in zip(asked.items, plan.query_hashes, strict=True)
+        for query, key in zip(item.queries, keys, strict=True)
+    }
+
+
+def check_log(runs, log, task_of):
+    """Check the log of killed runs, and count.
+
+    Returns the number of generated texts, of those that were stored before their run, of those that
+    a run generated twice, and of tasks that were computed.
+    """
+    lines = [line.split("\t") for line in log.read_text().splitlines()]
+    generated = [(int(run), (prompt, int(number))) for run, prompt, number in lines]
+    assert {query for _, query in generated} == set(task_of)
+    n_stored = sum(task_of[query] in runs[run][1] for run, query in generated)
+    n_tasks = len({(run, task_of[query]) for run, query in generated})
+    return len(generated), n_stored, len(generated) - len(set(generated)), n_tasks
+
+
+def kill_runs(command, arguments, env):
+    """Runs of a process of this file that were killed, and the task of every query.
+
+    Returns, for each run, its exit code and the keys of what was stored before it.
+    """
+    process = subprocess.run(
+        [*map(str, command), __file__, *map(str, arguments)],
+        env=env | {"OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert process.returncode == 0, process.stderr[-2000:]
+    lines = process.stdout.splitlines()
+    # Engines write to standard output, too.
+    runs = [json.loads(line) for line in lines if line.startswith(("[-9,", "[0,", "[1,"))]
+    tasks = {(prompt, number): key for prompt, number, key in json.loads(lines[-1])}
+    assert {code for code, _ in runs[:-1]} <= {-9}, process.stderr[-2000:]
+    assert runs[-1][0] == 0, process.stderr[-2000:]
+    return runs, tasks
+
+
 def main():
     """Kill so many runs, each after some stored tasks and a moment; let the last one finish."""
     model, folder, log, count, kills, who = sys.argv[1:]
     torch.set_num_threads(1)
     query_kinds.QUERIES_PER_SHARD["generate"] = PER_SHARD
     query_kinds.QUERIES_PER_SERVED_SHARD = PER_SHARD
-    lm, rng = VllmModel(model) if who == VLLM else load(model), random.Random(20261119)
+    lm, rng = find_model(model, who), random.Random(20261119)
     for number in range(int(kills) + 1):
         before = stored_keys(folder)
         receive, send = os.pipe()
@@ -154,6 +220,8 @@ def main():
         _, status = os.waitpid(child, 0)
         sys.stdout.write(f"{json.dumps([os.waitstatus_to_exitcode(status), before])}\n")
         sys.stdout.flush()
+    tasks = list_tasks(lm, query_set(int(count)), RunContext().threads)
+    sys.stdout.write(f"{json.dumps([[*query, key] for query, key in tasks.items()])}\n")
 
 
 if __name__ == "__main__":

@@ -22,7 +22,7 @@ from levelhead.data.prompts.pronoun_agreement import AgreementSentence
 from levelhead.data.prompts.pronoun_twins import TYPE_1, TYPE_2, PronounTwins
 from levelhead.data.prompts.unqover import UnderspecifiedQuestion
 from levelhead.data.records import LabelledExample, MinimalPair, StereoSetItem, TextPair, TwinTriple
-from levelhead.measures.generation.scorers import TextScorer
+from levelhead.measures.generation.scoring.scorers import TextScorer
 from levelhead.measures.registry import make_measure, metric_texts
 from levelhead.models.loading.load import load
 
@@ -350,6 +350,7 @@ BBQ = (
     *("bbq_unknown", "bbq_unknown_likelihood"),
 )
 GENERATED = (*("generation", "generation_refusals", "generation_failures", "generation_length"),)
+PERSONA = ("persona", "persona_marked", "persona_refusals", "persona_failures")
 BOLD = ("bold", "bold_excess", "bold_refusals", "bold_failures", "bold_length")
 HONEST = ("honest", "honest_score", "honest_refusals", "honest_failures")
 WINOBIAS = ("winobias", "winobias_gap", "winobias_accuracy", "winobias_likelihood")
@@ -442,6 +443,20 @@ def made(name, *, empty=False, word="the", **options):
                 "temperature": 1.0,
             }
             for name in GENERATED
+        },
+        **{
+            name: {
+                "occupations": THINGS,
+                "requests": (f"{word} {{a}} {{person}} works as {{occupation}}",),
+                "persons": ("woman", "man"),
+                "lexicon": WORDS,
+                "words": (THINGS[:5], THINGS[5:]),
+                "refusal_phrases": ("a", "is"),
+                "k": 4,
+                "tokens": 4,
+                "temperature": 1.0,
+            }
+            for name in PERSONA
         },
         **{
             name: {
@@ -548,6 +563,7 @@ CASES = (
     *DECISIONS,
     *ASSOCIATION_TABLES,
     *GENERATED,
+    *PERSONA,
     *BOLD,
     *HONEST,
     "lpbs",
@@ -556,7 +572,7 @@ CASES = (
 )
 """Every metric has a case; a test compares."""
 
-CAUSAL = ("ppl", "continuation", "instructions", *DECISIONS, *GENERATED, *BOLD, *HONEST)
+CAUSAL = ("ppl", "continuation", "instructions", *DECISIONS, *GENERATED, *PERSONA, *BOLD, *HONEST)
 CLASSES_SEED = 3
 """Of a random classifier that does not call all items the same."""
 

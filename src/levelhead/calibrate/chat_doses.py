@@ -8,6 +8,7 @@ parity.
 
 from __future__ import annotations
 
+from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from levelhead.calibrate.dose_response import ModelResponses, read_measure_response
@@ -22,6 +23,7 @@ from levelhead.core.calibration import (
     CalibrationUpdate,
     OrganismHash,
 )
+from levelhead.core.errors import UnknownNameError
 from levelhead.core.files import file_hash
 from levelhead.core.frozen import FrozenDict
 from levelhead.core.run_context import RunContext
@@ -36,22 +38,22 @@ if TYPE_CHECKING:
     from levelhead.engine.executors.base import Executor
 
 TASK_FUNCTION = "levelhead.calibrate.chat_doses:run_chat_model"
-REVISION = 1
+REVISION = 2
 DOSES = (0.0, 0.25, 0.5, 1.0, 2.0)
 """Effects of the group, in nats."""
 SEEDS, NULL_SEEDS, CONSTANT_SEEDS = range(5), range(5, 20), range(1)
 """Seeds of every dose; of further models without one; and of models with one answer."""
-TEXT_METRICS: dict[ChatRule, str] = {
-    "late": "generation",
-    "refusals": "generation_refusals",
-    "failures": "generation_failures",
-    "late length": "generation_length",
+TEXT_METRICS: dict[ChatRule, tuple[str, ...]] = {
+    "late": ("generation", "persona", "persona_marked"),
+    "refusals": ("generation_refusals",),
+    "failures": ("generation_failures",),
+    "late length": ("generation_length",),
 }
-"""The measure of what the group changes, of texts."""
+"""The measures of what the group changes, of texts."""
 ONE_TEXT_RULES: tuple[ChatRule, ...] = ("always refuses", "always A")
 """Models whose texts are all equal. That of "order" is constant only where options are listed."""
-CHAT_PARTS = ("chat measures",)
-"""The part of a calibration that is computed here."""
+CHAT_PART = "chat measures"
+"""The part of a calibration that is computed here; also the beginning of its parts."""
 
 
 class ChatModel(NamedTuple):
@@ -60,6 +62,8 @@ class ChatModel(NamedTuple):
     rule: ChatRule
     dose: float
     seed: int
+    measures: tuple[str, ...] = ()
+    """Measures that are computed; empty: all of the rule."""
 
     @property
     def task(self) -> Task:
@@ -67,18 +71,28 @@ class ChatModel(NamedTuple):
         return Task(TASK_FUNCTION, FrozenDict(self._asdict()), revision=REVISION)
 
 
-def list_chat_models(*, quick: bool = False) -> tuple[ChatModel, ...]:
+def list_chat_models(*, quick: bool = False, only: Sequence[str] = ()) -> tuple[ChatModel, ...]:
     """List the chat organisms with and without a dose.
 
     Args:
         quick: only one for each of three doses of decisions.
+        only: names of measures; by default all.
     """
     if quick:
         return tuple(ChatModel("decision", dose, 0) for dose in DOSES[::2])
-    rules: tuple[ChatRule, ...] = ("decision", *TEXT_METRICS)
+    measures: dict[ChatRule, tuple[str, ...]] = {
+        "decision": tuple(list_decision_measures()),
+        **TEXT_METRICS,
+    }
+    if unknown := set(only) - set(chain(*measures.values())):
+        raise UnknownNameError("measure of chat organisms", min(unknown), chain(*measures.values()))
+    wanted = {
+        rule: tuple(name for name in names if name in only) for rule, names in measures.items()
+    }
     return tuple(
-        ChatModel(rule, dose, seed)
-        for rule in rules
+        ChatModel(rule, dose, seed, wanted[rule])
+        for rule in measures
+        if wanted[rule] or not only
         for dose in DOSES
         for seed in (*SEEDS, *NULL_SEEDS)
         if dose == 0 or seed in SEEDS
@@ -113,8 +127,10 @@ def run_chat_model(spec: Mapping[str, object]) -> bytes:
     organism = make_chat_organism(model.rule, model.dose, seed=model.seed)
     lm = organism.load_lm()
     measures = organism.measures()
-    if model.rule in TEXT_METRICS:
-        names = [TEXT_METRICS[model.rule]]
+    if model.measures:
+        names = list(model.measures)
+    elif model.rule in TEXT_METRICS:
+        names = list(TEXT_METRICS[model.rule])
     else:
         names = list(measures if model.rule in ONE_TEXT_RULES else list_decision_measures())
     return (
@@ -154,7 +170,12 @@ def run_chat_models(
 
 
 def refresh_chat_calibration(
-    folder: Url, past: Calibration, *, executor: Executor | None = None, quick: bool = False
+    folder: Url,
+    past: Calibration,
+    *,
+    executor: Executor | None = None,
+    quick: bool = False,
+    only: Sequence[str] = (),
 ) -> Calibration:
     """Compute the rows of the chat organisms in a calibration; all other rows are unchanged.
 
@@ -164,12 +185,16 @@ def refresh_chat_calibration(
         executor: computes the units; this process by default.
         quick: whether to use three models only, to check the machinery; the results are no
             evidence.
+        only: measures whose rows are computed; by default all. Other rows of chat organisms stay,
+            with what computed them.
     """
-    models = list_chat_models(quick=quick)
+    models = list_chat_models(quick=quick, only=only)
     responses = run_chat_models(models, folder, executor=executor)
     update = CalibrationUpdate(
-        parts=CHAT_PARTS,
-        command="python tools/calibration.py --chat" + (" --quick" if quick else ""),
+        parts=(f"{CHAT_PART}: {', '.join(only)}" if only else CHAT_PART,),
+        command="python tools/calibration.py --chat"
+        + (" --quick" if quick else "")
+        + (f" --only {' '.join(only)}" if only else ""),
         versions=installed_versions(),
         machine=describe_machine(),
         models=tuple(
@@ -180,12 +205,10 @@ def refresh_chat_calibration(
             for model, response in zip(models, responses, strict=True)
         ),
     )
-    result = past.model_copy(
-        update={
-            "measures": compute_measure_calibrations(responses),
-            "refreshed": (update,),
-        }
-    )
+    rows = compute_measure_calibrations(responses)
+    kept = [row for row in past.measures if only and row.measure not in only]
+    updates = [part for part in past.refreshed if only and part.parts != update.parts]
+    result = past.model_copy(update={"measures": (*kept, *rows), "refreshed": (*updates, update)})
     return with_chat_rows(past, result)
 
 
@@ -204,7 +227,7 @@ def with_chat_rows(result: Calibration, source: Calibration) -> Calibration:
     return result.model_copy(
         update={
             "measures": merge("measures", lambda row: row.architecture == CHAT_ARCHITECTURE),
-            "refreshed": merge("refreshed", lambda part: part.parts == CHAT_PARTS),
+            "refreshed": merge("refreshed", lambda part: part.parts[0].startswith(CHAT_PART)),
         }
     )
 

@@ -52,13 +52,15 @@ UTILITY_SENTENCES = 100
 SAMPLES = 4
 """Number of continuations of an occupation."""
 QUESTIONS = "asks questions in English, which the language does not have; see `chat_doses`"
-NO_ORGANISM = "asks questions in English, which neither the language nor a chat organism has"
 EXCLUDED = {
     **dict.fromkeys(
         (
             *("bbq", "bbq_disambiguated", "bbq_s_amb", "bbq_s_dis", "bbq_accuracy"),
             *("bbq_likelihood", "bbq_unknown", "bbq_unknown_likelihood"),
             *("implicit_association", "implicit_association_d"),
+            *("relative_decision", "relative_decision_share"),
+            *("unqover", "unqover_score", "unqover_count"),
+            *("unqover_position_error", "unqover_attribute_error"),
             *("decision", "callback", "callback_impact_ratio"),
             *("winobias", "winobias_gap", "winobias_accuracy", "winobias_likelihood"),
         ),
@@ -66,15 +68,9 @@ EXCLUDED = {
     ),
     **dict.fromkeys(
         (
-            *("unqover", "unqover_score", "unqover_count", "unqover_position_error"),
-            *("unqover_attribute_error", "relative_decision", "relative_decision_share"),
-        ),
-        NO_ORGANISM,
-    ),
-    **dict.fromkeys(
-        (
             *("generation", "generation_refusals", "generation_failures"),
-            "generation_length",
+            *("generation_length", "persona", "persona_marked", "persona_refusals"),
+            "persona_failures",
         ),
         "makes requests in English, which the language does not have; see `chat_doses`",
     ),

@@ -34,20 +34,23 @@ if TYPE_CHECKING:
         CounterfactualGeneration as CounterfactualGeneration,
     )
     from levelhead.measures.generation.honest import Honest as Honest
-    from levelhead.measures.generation.model_scorers import ClassifierScorer as ClassifierScorer
-    from levelhead.measures.generation.model_scorers import JudgeScorer as JudgeScorer
-    from levelhead.measures.generation.model_scorers import fit_threshold as fit_threshold
-    from levelhead.measures.generation.scorer_calibration import (
+    from levelhead.measures.generation.persona import Persona as Persona
+    from levelhead.measures.generation.scoring.model_scorers import (
+        ClassifierScorer as ClassifierScorer,
+    )
+    from levelhead.measures.generation.scoring.model_scorers import JudgeScorer as JudgeScorer
+    from levelhead.measures.generation.scoring.model_scorers import fit_threshold as fit_threshold
+    from levelhead.measures.generation.scoring.scorer_calibration import (
         ScorerCalibration as ScorerCalibration,
     )
-    from levelhead.measures.generation.scorer_calibration import (
+    from levelhead.measures.generation.scoring.scorer_calibration import (
         calibrate_by_group as calibrate_by_group,
     )
-    from levelhead.measures.generation.scorer_calibration import (
+    from levelhead.measures.generation.scoring.scorer_calibration import (
         calibrate_scorer as calibrate_scorer,
     )
-    from levelhead.measures.generation.scorers import TextScorer as TextScorer
-    from levelhead.measures.generation.scorers import WordList as WordList
+    from levelhead.measures.generation.scoring.scorers import TextScorer as TextScorer
+    from levelhead.measures.generation.scoring.scorers import WordList as WordList
     from levelhead.measures.group_tables.association_spread import (
         AssociationSpread as AssociationSpread,
     )

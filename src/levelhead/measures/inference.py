@@ -25,6 +25,11 @@ from levelhead.stats.permutation import (
 )
 from levelhead.stats.power import holm_detectable_effect
 
+ROUNDING = 1e-9
+"""By how much a value that equals parity may differ from it, in its unit."""
+CONSTANT = "every rearrangement gives the same value"
+"""Method of a p-value of equal items."""
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
@@ -87,7 +92,17 @@ def estimate(
     )
     # Widened before clipping: a clipped end must not move out again.
     result = _clip(_widen(result, extra_variance), metric)
-    null = null_distribution(inference, metric, fixed, design, name=name) if test else None
+    is_parity = (
+        metric.can_be_constant
+        and closed_form is not None
+        and metric.parity is not None
+        and abs(result.value - metric.parity) < ROUNDING
+    )
+    null = (
+        null_distribution(inference, metric, fixed, design, name=name)
+        if test and not is_parity
+        else None
+    )
     # Without a fixed parity, the mean of the null distribution is the value under equal treatment.
     parity = metric.parity if null is None or metric.parity is not None else null.mean
     if metric.signed_part is not None:
@@ -96,6 +111,9 @@ def estimate(
         # p tests the signed part, so the detectable effect must use its standard error.
         result = replace(result, standard_error=signed_part.standard_error)
     p: PValue | None = null.p if null is not None else None
+    if test and is_parity:
+        # No rearrangement of equal items changes the value: all are as extreme.
+        p = PValue(value=1.0, method=CONSTANT, alternative=metric.alternative)
     if p is None and parity is not None and test:
         p = result.p(parity, alternative=metric.alternative)
     precision = None if parity is None else _precision(result, null)

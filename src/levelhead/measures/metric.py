@@ -95,6 +95,9 @@ class Metric:
     """Bootstrap method of the interval, if the design alone does not determine it."""
     closed_form_interval: Callable[[torch.Tensor, Design, float], Interval | None] | None = None
     """Closed-form interval, if it is more accurate than resampling."""
+    can_be_constant: bool = False
+    """Whether equal values of all items are data, such as no refusal about anybody, and have a
+    closed-form interval. Else they are taken for those of a model that does not read the items."""
 
     def __post_init__(self) -> None:
         if self.signed_part is not None and self.parity is not None:

@@ -27,6 +27,7 @@ from levelhead.measures.generation.bold import Bold
 from levelhead.measures.generation.continuation import Continuation
 from levelhead.measures.generation.counterfactual_generation import CounterfactualGeneration
 from levelhead.measures.generation.honest import Honest
+from levelhead.measures.generation.persona import Persona
 from levelhead.measures.group_tables.association_spread import AssociationSpread
 from levelhead.measures.group_tables.decision_spread import DecisionSpread
 from levelhead.measures.likelihood.crows import Crows
@@ -63,6 +64,7 @@ MEASURES: dict[str, type[Measure]] = {
     "counterfactual": Counterfactual,
     "continuation": Continuation,
     "generation": CounterfactualGeneration,
+    "persona": Persona,
     "bold": Bold,
     "honest": Honest,
     "bbq": Bbq,

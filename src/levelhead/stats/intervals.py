@@ -33,6 +33,36 @@ def proportion_interval(hits: int, n: int, *, level: float = 0.95) -> Interval:
     return Interval(low=float(ends.low), high=float(ends.high), level=level, method="wilson")
 
 
+def constant_mean_interval(
+    value: float, low: float, high: float, n: int, *, level: float = 0.95
+) -> Interval:
+    """Compute an exact interval of a mean if all of n sampled units have the same value.
+
+    At most a share s of all units differ from the sampled ones: the upper end of Clopper and
+    Pearson 1934 for 0 of n, s = 1 - ((1 - level) / 2)^(1/n), near 3.7 / n (the rule of three with
+    two tails). Nothing is known of these, so they may all be at either bound.
+
+    >>> print(constant_mean_interval(0.0, -100.0, 100.0, 400))
+    [-0.918, 0.918]
+
+    Args:
+        value: value of every sampled unit.
+        low: smallest value that a unit can have.
+        high: largest value that a unit can have.
+        n: number of sampled units.
+        level: confidence level.
+    """
+    if n < 1:
+        raise NotMeasurableError("a mean of no items", hint="check why every item was dropped")
+    share = 1 - ((1 - level) / 2) ** (1 / n)
+    return Interval(
+        low=value - share * (value - low),
+        high=value + share * (high - value),
+        level=level,
+        method=f"clopper-pearson, {n} equal units",
+    )
+
+
 def weat_effect_size(x: ArrayLike, y: ArrayLike) -> float:
     """Compute the WEAT and SEAT effect size: (mean x - mean y) / pooled std of x and y, ddof 1.
 

@@ -29,6 +29,7 @@ from levelhead.calibrate.measure_calibrations import compute_measure_calibration
 from levelhead.calibrate.organisms import chat_items
 from levelhead.calibrate.organisms.chat import CONSTANT_RULES
 from levelhead.core.calibration import CHAT_ARCHITECTURE, MIN_NULLS_FOR_RATE, Calibration
+from levelhead.core.errors import LevelheadError
 from levelhead.core.run_context import Inference, RunContext
 from levelhead.data.prompts.decisions import load_scenarios
 from levelhead.engine.events import TaskStored
@@ -50,7 +51,9 @@ def few_items(monkeypatch):
 
     def list_texts(seed):
         return {
-            name: replace(measure, requests=measure.requests[:1], occupations=chat_items.TOPICS[:6])
+            name: replace(
+                measure, requests=measure.requests[:1], occupations=chat_items.TOPICS[:6], k=2
+            )
             for name, measure in texts(seed).items()
         }
 
@@ -96,7 +99,8 @@ def test_rows_follow_the_dose_of_what_was_planted(tmp_path):
     late = tuple(ChatModel("late", dose, 0) for dose in (0.0, 1.0, 3.0))
     responses = run_chat_models((*DECISIONS, *late), str(tmp_path))
     rows = {row.measure: row for row in compute_measure_calibrations(responses)}
-    assert set(rows) == {"decision", "generation"}  # of each rule its own measures only
+    # Of each rule its own measures only.
+    assert set(rows) == {"decision", *TEXT_METRICS["late"]}
     for row, models in ((rows["decision"], DECISIONS), (rows["generation"], late)):
         assert row.architecture == CHAT_ARCHITECTURE
         assert [point[:2] for point in row.points] == [(model.dose, 0) for model in models]
@@ -117,7 +121,10 @@ def test_one_answer_to_everything_is_never_parity(tmp_path):
     assert {(row[0], row[3]) for row in table.rows} == {
         (rule, name)
         for rule in CONSTANT_RULES
-        for name in ("decision", *(TEXT_METRICS.values() if rule != "order" else ()))
+        for name in (
+            "decision",
+            *(chat_items.list_generation_measures(0) if rule != "order" else ()),
+        )
     }
     assert {row[4] for row in table.rows} <= {"inconclusive", "not measured"}
     assert all(row[5] for row in table.rows)  # each with its reason
@@ -170,7 +177,7 @@ def test_only_the_rows_of_chat_organisms_change(tool, tmp_path):
         *(past.edits, past.locators),
         past.machine,
     )
-    (update,) = [part for part in result.refreshed if part.parts == chat_doses.CHAT_PARTS]
+    (update,) = [part for part in result.refreshed if part.parts == (chat_doses.CHAT_PART,)]
     assert len(update.models) == len(DECISIONS)
     assert update.command.endswith("--chat --quick")
     # A later run of the other parts takes these rows over, and adds none.
@@ -179,7 +186,7 @@ def test_only_the_rows_of_chat_organisms_change(tool, tmp_path):
 
 
 def test_the_tool_writes_tables_that_agree(tool, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(chat_doses, "list_chat_models", lambda *, quick: DECISIONS)
+    monkeypatch.setattr(chat_doses, "list_chat_models", lambda **options: DECISIONS)
     monkeypatch.setattr(tool, "list_constant_models", lambda *, quick: CONSTANT[:1])
     monkeypatch.setattr(sys, "argv", ["calibration.py", str(tmp_path / "run"), "--chat", "--write"])
     tool.main()
@@ -209,3 +216,28 @@ def test_the_tool_fails_where_one_answer_is_read_as_parity(tool, tmp_path, monke
         tool.main()
     assert error.value.code == 1
     assert tool.PACKAGE.read_bytes() == written
+
+
+def test_rows_of_other_measures_stay(tool, tmp_path, monkeypatch):
+    past = Calibration.from_json(tool.PACKAGE.read_bytes())
+    monkeypatch.setattr(chat_doses, "DOSES", (0.0, 1.0))
+    monkeypatch.setattr(chat_doses, "SEEDS", range(1))
+    monkeypatch.setattr(chat_doses, "NULL_SEEDS", range(0))
+    folder = str(tmp_path / "store")
+    result = refresh_chat_calibration(folder, past, only=("persona_marked",))
+    (row,) = [row for row in result.measures if row.measure == "persona_marked"]
+    assert (row.architecture, row.models) == (CHAT_ARCHITECTURE, 2)
+
+    def others(calibration):
+        return [row for row in calibration.measures if row.measure != "persona_marked"]
+
+    assert others(result) == others(past)
+    update = result.refreshed[-1]
+    assert update.parts == ("chat measures: persona_marked",)
+    assert "--only persona_marked" in update.command
+    kept = [part for part in past.refreshed if part.parts != update.parts]
+    assert all(part in result.refreshed for part in kept)
+    again = refresh_chat_calibration(folder, result, only=("persona_marked",))
+    assert again == result  # nothing is added twice
+    with pytest.raises(LevelheadError, match="measure of chat organisms"):
+        list_chat_models(only=("seat",))

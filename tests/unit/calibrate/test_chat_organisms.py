@@ -16,6 +16,8 @@ from levelhead.measures.decisions.bbq import Bbq
 from levelhead.measures.decisions.callback import JOBS, Callback
 from levelhead.measures.decisions.decision import Decision
 from levelhead.measures.decisions.implicit_association import ImplicitAssociation
+from levelhead.measures.decisions.relative_decision import RelativeDecision
+from levelhead.measures.decisions.unqover import Unqover
 from levelhead.measures.decisions.winobias import Winobias
 
 FAST = Inference(resamples=99, permutations=99)
@@ -30,6 +32,21 @@ DECISIONS = {
             for test in chat_items.list_association_tests()
         ),
         n_pairs=1,
+    ),
+    "relative_decision": RelativeDecision(
+        tests=tuple(
+            test._replace(first_words=test.first_words[:4], second_words=test.second_words[:4])
+            for test in chat_items.list_topic_tests()
+        ),
+        n_pairs=1,
+    ),
+    "unqover": Unqover(
+        # A few words of each side.
+        questions=tuple(
+            row
+            for side in chat_items.GROUPS
+            for row in [row for row in chat_items.list_unqover_questions() if row.side == side][:9]
+        )
     ),
     "winobias": Winobias(twins=chat_items.list_twins()[:20]),
     "bbq": Bbq(questions=chat_items.list_bbq_questions()[:36]),
@@ -90,6 +107,13 @@ def test_a_perfect_score_of_assignments_has_an_interval():
     assert measurement.p.value < 0.05
 
 
+def test_a_perfect_count_of_signs_has_an_interval():
+    measure = replace(DECISIONS["unqover"], metric="unqover_count")
+    measurement = measure(load_model("decision", 6.0), inference=FAST)
+    assert measurement.value == 1
+    assert -1 < measurement.interval.low < measurement.interval.high == 1
+
+
 def test_a_late_bias_is_in_the_text_and_not_in_decisions():
     late, without = load_model("late", 6.0), load_model("late", 0.0)
     decision = DECISIONS["decision"]
@@ -118,7 +142,9 @@ def test_what_the_group_changes_in_texts_is_measured(rule, metric):
 
 
 @pytest.mark.parametrize("rule", CONSTANT_RULES[:2])
-@pytest.mark.parametrize("metric", ["generation", "generation_refusals", "generation_length"])
+@pytest.mark.parametrize(
+    "metric", ["generation", "generation_refusals", "generation_failures", "generation_length"]
+)
 def test_constant_texts_are_not_parity(metric, rule):
     measure = few_texts(metric)
     try:
@@ -126,6 +152,16 @@ def test_constant_texts_are_not_parity(metric, rule):
     except NotMeasurableError:
         return
     assert decide_measure_verdict(measurement, allow_uncalibrated=True).status == "inconclusive"
+
+
+def test_a_model_that_refuses_nobody_has_parity_with_a_bound():
+    # Of all topics: of six, the skill would not be shown either.
+    measure = chat_items.list_generation_measures(0)["generation_refusals"]
+    measurement = measure(load_model("late", 0.0), inference=FAST)
+    assert (measurement.value, measurement.p.value) == (0, 1)
+    assert 0 < measurement.interval.high < 25
+    verdict = decide_measure_verdict(measurement, allow_uncalibrated=True)
+    assert verdict.status == "not shown"
 
 
 def test_a_refusing_model_writes_a_refusal():

@@ -19,7 +19,7 @@ from levelhead.core.run_context import Inference
 from levelhead.core.verdicts import decide_measure_verdict
 from levelhead.data.prompts.group_prompts import BOLD_GROUPS, GroupPrompt, bold_groups, load_bold
 from levelhead.measures.generation.bold import Bold
-from levelhead.measures.generation.scorer_calibration import ScorerCalibration
+from levelhead.measures.generation.scoring.scorer_calibration import ScorerCalibration
 from levelhead.measures.inference import estimate
 from levelhead.measures.metric import jackknife_variance
 from levelhead.measures.responses import Responses

@@ -3,9 +3,7 @@
 import contextlib
 import hashlib
 import io
-import json
 import os
-import subprocess
 import sys
 from pathlib import Path
 
@@ -27,7 +25,6 @@ from levelhead.measures.items import MeasureItem, QuerySet
 from levelhead.measures.responses import (
     _decode_shard,
     encode_shard,
-    plan_tasks,
     read_responses,
 )
 from levelhead.models.edits.base import HeadScale
@@ -183,7 +180,7 @@ def files_of(folder):
         (killed_generation.HERE, 3, 30),
         pytest.param(killed_generation.HERE, 20, 180, marks=pytest.mark.full),
         # Minutes: the workers of every run import torch.
-        pytest.param(killed_generation.PROCESSES, 4, 60, marks=pytest.mark.full),
+        pytest.param(killed_generation.PROCESSES, 20, 180, marks=pytest.mark.full),
         pytest.param("ray", 8, 90, marks=pytest.mark.full),
     ],
 )
@@ -196,33 +193,22 @@ def test_kills_change_no_byte_and_nothing_stored_is_generated_again(
     with contextlib.ExitStack() as stack:
         if who == "ray":
             who = stack.enter_context(ray_cluster()).address
-        process = subprocess.run(
-            [sys.executable, killed_generation.__file__, *arguments, who],
-            env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path), "OMP_NUM_THREADS": "1"},
-            capture_output=True,
-            text=True,
-            check=False,
+        runs, tasks = killed_generation.kill_runs(
+            [sys.executable],
+            [*arguments, who],
+            os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
         )
-    runs = [json.loads(line) for line in process.stdout.splitlines()]
-    assert [code for code, _ in runs] == [-9] * kills + [0], process.stderr[-2000:]
+    assert len(runs) == kills + 1
 
     lm, asked = load(model), killed_generation.query_set(count)
-    plan = plan_tasks(lm, asked, RunContext().threads)
-    assert 0 < len(runs[-1][1]) < len(plan.tasks)  # the kills fell into work, and not after it
-    task_of = {
-        query: plan.tasks[plan.locations[key][0]].key
-        for item, keys in zip(asked.items, plan.query_hashes, strict=True)
-        for query, key in zip(item.queries, keys, strict=True)
-    }
-    lines = [line.split("\t") for line in log.read_text().splitlines()]
-    generated = [(int(run), (prompt, int(number))) for run, prompt, number in lines]
-    assert {query for _, query in generated} == set(task_of)
+    assert tasks == killed_generation.list_tasks(lm, asked, RunContext().threads)
+    n_tasks = len(set(tasks.values()))
+    assert 0 < len(runs[-1][1]) < n_tasks  # the kills fell into work, and not after it
     # Nothing that was stored before a run is generated in it, and nothing twice in one run.
-    assert [query for run, query in generated if task_of[query] in runs[run][1]] == []
-    assert len(set(generated)) == len(generated)
+    _, n_stored, n_repeated, n_computed = killed_generation.check_log(runs, log, tasks)
+    assert (n_stored, n_repeated) == (0, 0)
     # A kill costs at most the task that each worker was computing, and one that it had just ended.
-    tasks_computed = {(run, task_of[query]) for run, query in generated}
-    assert len(tasks_computed) <= len(plan.tasks) + kills * 2 * killed_generation.ACTORS
+    assert n_computed <= n_tasks + kills * 2 * killed_generation.ACTORS
 
     quiet = tmp_path / "quiet"
     (expected,) = read_responses(lm, [asked], context=RunContext(store=str(quiet)))

@@ -15,12 +15,12 @@ from levelhead.core.errors import LevelheadError, NotMeasurableError
 from levelhead.core.frozen import FrozenDict
 from levelhead.core.run_context import Inference
 from levelhead.measures.generation.counterfactual_generation import CounterfactualGeneration
-from levelhead.measures.generation.scorer_calibration import (
+from levelhead.measures.generation.scoring.scorer_calibration import (
     CALIBRATIONS,
     ScorerCalibration,
     calibrate_scorer,
 )
-from levelhead.measures.generation.scorers import RefusalPhrases, VaderSentiment
+from levelhead.measures.generation.scoring.scorers import RefusalPhrases, VaderSentiment
 from levelhead.measures.inference import estimate
 from levelhead.measures.metric import jackknife_variance
 from levelhead.measures.responses import Responses
@@ -223,3 +223,54 @@ def test_the_interval_covers_the_truth_in_spite_of_the_scorers_errors(runs):
     # The limit is exceeded in one of a thousand tests if the coverage is 95%.
     assert covered >= binom.ppf(0.001, runs, 0.95)
     assert raw_covered <= 0.3 * runs
+
+
+def estimated(tested, texts_of, name="generation"):
+    metric = tested.get_metric(name)
+    read = responses(tested, texts_of)
+    return tested.estimate_metric(read, metric, Inference(resamples=99, permutations=99))
+
+
+def test_nobody_refused_is_parity_with_a_bound():
+    """Few of six occupations can be refused otherwise; of many, hardly any."""
+    found = estimated(
+        measure(), lambda item, side: [GOOD.format(job=item.units[0])] * 4, "generation_refusals"
+    )
+    bound = 100 * (1 - 0.025 ** (1 / 6))
+    assert (found.value, found.p.value) == (0, 1)
+    assert (found.interval.low, found.interval.high) == pytest.approx((-bound, bound))
+    assert found.detectable > 0
+    many = measure(occupations=tuple(f"job {i}" for i in range(400)), k=1)
+    found = estimated(many, lambda item, side: [f"{item.units[0]} {side}"], "generation_refusals")
+    assert found.interval.high == pytest.approx(0.918, abs=1e-3)
+
+
+def test_everybody_refused_is_not_measured():
+    with pytest.raises(NotMeasurableError, match="same value"):
+        estimated(measure(), lambda item, side: ["I cannot help."] * 4, "generation_refusals")
+
+
+@pytest.mark.parametrize("is_shifted", [False, True])
+def test_pairs_that_all_differ_alike_have_an_interval(is_shifted):
+    """25 points in every pair, of equal shares or of shares that differ between the pairs."""
+
+    def texts_of(item, side):
+        n_good = 2 - side + (is_shifted and item.units[0] in JOBS[:3])
+        good, bad = (text.format(job=item.units[0]) for text in (GOOD, BAD))
+        return [good] * n_good + [bad] * (4 - n_good)
+
+    found = estimated(measure(), texts_of)
+    share = 1 - 0.025 ** (1 / 6)
+    assert found.value == 25
+    assert found.interval.low == pytest.approx(25 - 125 * share)
+    assert found.interval.high == pytest.approx(25 + 75 * share)
+    assert found.p.value < 0.05
+
+
+def test_pairs_that_differ_have_no_interval_of_equal_ones():
+    def texts_of(item, side):
+        n_good = 1 + (side == 0 and item.units[0] in JOBS[:3])
+        good, bad = (text.format(job=item.units[0]) for text in (GOOD, BAD))
+        return [good] * n_good + [bad] * (4 - n_good)
+
+    assert "equal units" not in estimated(measure(), texts_of).interval.method

@@ -16,7 +16,7 @@ from levelhead.core.run_context import Inference
 from levelhead.data.languages.language import language
 from levelhead.data.prompts.group_prompts import GroupPrompt, find_faults, load_honest
 from levelhead.measures.generation.honest import Honest
-from levelhead.measures.generation.scorers import HurtLex, WordList
+from levelhead.measures.generation.scoring.scorers import HurtLex, WordList
 from levelhead.measures.responses import Responses
 from levelhead.models.inputs.tokenizer import MASK
 from levelhead.models.loading.load import load
@@ -207,12 +207,15 @@ def test_the_published_sentences_and_words(monkeypatch):
     assert HurtLex().label_texts(["She is a bitch.", "She is a teacher."]) == [True, False]
 
 
-def test_nobody_refused_is_no_parity_of_refusals():
-    """Neither is everybody: a model that always refuses is not found to treat groups alike."""
+def test_nobody_refused_has_a_bound_and_everybody_refused_is_no_parity():
+    """A model that always refuses is not found to treat groups alike."""
     tested = measure()
     read = drawn(tested, (0.5, 0.5))
     metric = tested.get_metric("honest_refusals")
     refusing = dataclasses.replace(read, texts=tuple(("I cannot",) * 20 for _ in read.texts))
-    for texts in (read, refusing):
-        with pytest.raises(NotMeasurableError, match="same value"):
-            tested.estimate_metric(texts, metric, FAST)
+    with pytest.raises(NotMeasurableError, match="same value"):
+        tested.estimate_metric(refusing, metric, FAST)
+    found = tested.estimate_metric(read, metric, FAST)
+    # Of four templates, which are fewer than the words: 49% at most (Wilson).
+    assert (found.value, found.p.value) == (0, 1)
+    assert found.interval.high == pytest.approx(48.99, abs=0.01) == -found.interval.low

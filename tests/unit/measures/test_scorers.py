@@ -15,20 +15,20 @@ from levelhead.calibrate.organisms.chat import make_chat_organism
 from levelhead.core.errors import LevelheadError, NotMeasurableError
 from levelhead.data.prompts.decisions import load_scenarios
 from levelhead.measures.generation.counterfactual_generation import CounterfactualGeneration
-from levelhead.measures.generation.model_scorers import (
+from levelhead.measures.generation.scored_texts import label_texts
+from levelhead.measures.generation.scoring.model_scorers import (
     ClassifierScorer,
     JudgeScorer,
     fit_threshold,
 )
-from levelhead.measures.generation.scored_texts import label_texts
-from levelhead.measures.generation.scorer_calibration import (
+from levelhead.measures.generation.scoring.scorer_calibration import (
     ScorerCalibration,
     calibrate_by_group,
     calibrate_scorer,
     load_calibrations,
 )
-from levelhead.measures.generation.scorer_names import resolve_scorer
-from levelhead.measures.generation.scorers import RefusalPhrases, VaderSentiment
+from levelhead.measures.generation.scoring.scorer_names import resolve_scorer
+from levelhead.measures.generation.scoring.scorers import RefusalPhrases, VaderSentiment
 from levelhead.measures.registry import parse_measure
 from levelhead.models.inputs.chat import ChatFormat
 from levelhead.models.loading.checkpoints import UnsafeCheckpointError
@@ -154,6 +154,37 @@ def test_everything_that_is_asked_is_part_of_the_version():
         {"options": ("quick", "tired", "lazy")}, {"answer_start": ""}, {"separator": ","},
     ):  # fmt: skip
         assert dataclasses.replace(base, **change).sha256 != base.sha256
+
+
+def test_a_judge_reads_its_system_prompt():
+    """That of the model or that of the judge: either changes what is read, and the version."""
+    base, prompt = judge(), "the nurse is tired ."
+    by_model = dataclasses.replace(base, model=base.lm.with_system_prompt(prompt))
+    by_format = dataclasses.replace(base, chat=ChatFormat(system=prompt))
+    scores = by_model.score_texts(WORDS)
+    assert scores == pytest.approx(by_format.score_texts(WORDS), abs=1e-6)
+    assert scores != pytest.approx(base.score_texts(WORDS), abs=1e-6)
+    assert len({scorer.version for scorer in (base, by_model, by_format)}) == 3
+
+
+def test_a_classifier_with_a_system_prompt_is_refused():
+    lm = load(checkpoint(0.0)).with_system_prompt("Be kind.")
+    with pytest.raises(LevelheadError, match="a classifier does not read"):
+        ClassifierScorer(lm, "yes").label_texts(TEXTS)
+
+
+def test_a_template_that_drops_the_system_prompt_is_refused():
+    lm = make_chat_organism("decision", 0.0).load_lm().with_system_prompt("Answer yes or no.")
+    template = lm.tokens.tokenizer.chat_template
+    lm.tokens.tokenizer.chat_template = (
+        "{% for message in messages if message['role'] == 'user' %}"
+        "{{ message['content'] }}{% endfor %}"
+    )
+    scorer = JudgeScorer(lm, "Is this about a woman?", request="{text} Answer {options}.")
+    with pytest.raises(LevelheadError, match="drops the system prompt"):
+        scorer.label_texts(["The applicant is a woman."])
+    lm.tokens.tokenizer.chat_template = template
+    assert len(scorer.label_texts(["The applicant is a woman."])) == 1
 
 
 # -- thresholds and error rates

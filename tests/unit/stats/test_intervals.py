@@ -6,6 +6,7 @@ from scipy import stats
 
 from levelhead.core.errors import NotMeasurableError
 from levelhead.stats.intervals import (
+    constant_mean_interval,
     effect_size_interval,
     proportion_interval,
     weat_effect_size,
@@ -102,3 +103,26 @@ def test_shares_keep_a_width_at_the_ends():
     assert (nothing.low, nothing.high) == pytest.approx((0, z2 / (100 + z2)), abs=1e-12)
     with pytest.raises(NotMeasurableError, match="a share of no items"):
         proportion_interval(0, 0)
+
+
+@pytest.mark.parametrize("n", [1, 5, 12, 40, 400])
+@pytest.mark.parametrize("value", [-100.0, 0.0, 37.5, 100.0])
+def test_equal_units_rarely_hide_a_mean_outside_of_their_interval(n, value):
+    """Exact coverage: a share of all units is at a bound, and no sampled one is.
+
+    Any other population with the same chance of equal units has its mean nearer to the value.
+    """
+    interval = constant_mean_interval(value, -100.0, 100.0, n)
+    shares = np.linspace(0, 1, 4001)
+    chances = (1 - shares) ** n
+    for bound in (-100.0, 100.0):
+        means = value + shares * (bound - value)
+        is_missed = (means < interval.low - 1e-9) | (means > interval.high + 1e-9)
+        assert chances[is_missed].max(initial=0) <= 0.025
+        if bound != value:
+            assert chances[is_missed].max(initial=0) > 0.02  # and it is no wider than needed
+
+
+def test_no_units_have_no_interval():
+    with pytest.raises(NotMeasurableError, match="no items"):
+        constant_mean_interval(0.0, -1.0, 1.0, 0)

@@ -319,6 +319,10 @@ def test_the_core_suite_of_chat_models_holds_decisions_and_generations():
         *("decision", "bbq", "winobias", "callback", "implicit_association", "generation"),
         *("cloze", "group_preference", "crows", "ppl"),
     }
+    # The price: what a model of chats may lose without a loss of fluency.
+    for kind in core_suite.CHATS:
+        roles = {row.name: row.role for row in core_suite.core_suite(kind)}
+        assert (roles["instructions"], roles["facts"]) == ("utility", "utility")
     for_chat = [row for row in AUDIT_MEASURES if row.is_for_chat]
     assert {parse_measure(row.text).name for row in for_chat} < measures
     # A base model is asked none of them: it has no turns to answer in.

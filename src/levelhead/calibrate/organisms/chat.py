@@ -32,13 +32,15 @@ from levelhead.core.canonical_json import content_hash
 from levelhead.core.errors import require_option
 from levelhead.core.files import file_hash
 from levelhead.core.versions import installed_versions
-from levelhead.data.prompts.associations import CONTROL_TESTS
+from levelhead.data.prompts.associations import CONTROL_PEOPLE, CONTROL_TESTS
 from levelhead.data.prompts.decisions import load_scenarios
 from levelhead.measures.decisions import (
     bbq,
     callback,
     implicit_association,
+    relative_decision,
     scenario_measure,
+    unqover,
     winobias,
 )
 from levelhead.models.export.save import build_once
@@ -48,7 +50,7 @@ from levelhead.models.training.from_scratch import SEP, SPECIAL, make_word_token
 from levelhead.models.training.untrained import make_untrained_gpt2
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
     from pathlib import Path
 
     from levelhead.measures.base import Measure
@@ -74,8 +76,9 @@ LAST, LAST_LOOK_UP = 15.0, 2e4
 """Where the last of these words is looked up: score of a place, and of such a word."""
 ALLOWED, FORCED = 30.0, 60.0
 """Logit of words that may follow, and of the word that always follows."""
-FACT, COPY, CONTROL = 4.0, 8.0, 4.0
-"""Logits: of a fact; of a word if no other is named; of a group to which a word belongs."""
+FACT, COPY, CONTROL, NAMED = 4.0, 8.0, 4.0, 12.0
+"""Logits: of a fact; of a word if no other is named; of a group to which a word belongs; of a group
+if no other is named. The last exceeds that of a word, which negated questions do not turn."""
 NOISE, PREFERENCE = 0.4, 1.5
 """Standard deviations in nats: of an item's own effect, which a measure's interval is about; and of
 the preference for one of two people, which cancels in measures of bias, but lets a model err."""
@@ -86,16 +89,32 @@ RARE = -1.0
 """Logit of a refusal or an empty answer against an answer, where its rate depends on the group."""
 OPENING, CLOSING = ("well", "my", "answer", "about"), ("is", "simply")
 """Words of an answer before its topic, and before the word that may depend on the group."""
-LATE_WORDS, TAIL = ("excellent", "terrible"), ("today", "also", "tomorrow")
+TAIL = ("today", "also", "tomorrow")
 REFUSAL = ("i", "cannot", "help", "with", "that")
 LETTER = "a"
 OPTION_MARK, TURN = ":", "assistant"
 """The word after which options are scored, and the one after which texts begin."""
+
+
+def _last_words(texts: Sequence[str]) -> tuple[str, ...]:
+    # Of a phrase, one word, so that every topic has the same weight.
+    return tuple(text.split()[-1] for text in texts)
+
+
 CONTROL_SIDES = tuple(
-    (test.first_group[0], test.second_group[0], test.first_words, test.second_words)
-    for test in CONTROL_TESTS
+    (
+        test.first_group[0],
+        test.second_group[0],
+        _last_words(test.first_words),
+        _last_words(test.second_words),
+    )
+    for test in (*CONTROL_TESTS, *CONTROL_PEOPLE)
 )
-PUNCTUATION = (*".,?;'\"-/()", OPTION_MARK)
+TOPIC_MENTIONS = 3
+"""Topics named in a relative decision: the one in question twice, the other once. Their mean is a
+third of the effect of the one in question."""
+PUNCTUATION = (*".,?;'\"-/()", '".', '"?', OPTION_MARK)
+"""Signs, and those that follow each other without a space: they are one token."""
 
 
 @final
@@ -190,18 +209,29 @@ class _Words:
                 winobias.REQUEST,
                 implicit_association.REQUEST,
             ),
-            *(text for test in items.list_association_tests() for part in test for text in part),
-            *(text for test in CONTROL_TESTS for part in test for text in part),
+            *(relative_decision.REQUEST, unqover.REQUEST),
+            *(
+                text
+                for test in (*CONTROL_TESTS, *CONTROL_PEOPLE, *items.list_planted_tests())
+                for part in test
+                for text in part
+            ),
             *(text for row in items.list_twins() for text in (*row.texts, *row.people)),
             *(
                 text
                 for row in items.list_bbq_questions()
                 for text in (row.context, row.question, *row.answers)
             ),
+            *(
+                text
+                for row in items.list_unqover_questions()
+                for text in row
+                if isinstance(text, str)
+            ),
             *items.GENERATION_REQUESTS,
             *items.TOPICS,
             *("a an the A B C yes no this", "Answer:", "system user", TURN),
-            *(*OPENING, *CLOSING, *LATE_WORDS, *TAIL, *REFUSAL),
+            *(*OPENING, *CLOSING, *items.LATE_WORDS, *TAIL, *REFUSAL),
         ]
         return tuple(sorted(_split(*sources) | set(PUNCTUATION)))
 
@@ -297,7 +327,7 @@ class _Construction(GptConstruction):
         self._write_states()
         group = self._write_decisions()
         self._write_people(group)
-        self._write_assignments()
+        self._write_assignments(group)
         self._write_copies()
         self._write_texts(group)
 
@@ -319,8 +349,8 @@ class _Construction(GptConstruction):
             ((OPENING[-1],), items.TOPICS),
             (items.TOPICS, (CLOSING[0],)),
             ((CLOSING[0],), (CLOSING[1],)),
-            ((CLOSING[1],), LATE_WORDS),
-            (LATE_WORDS, (TAIL[0],)),
+            ((CLOSING[1],), items.LATE_WORDS),
+            (items.LATE_WORDS, (TAIL[0],)),
             ((TAIL[0],), (end,)),
             *(((word,), (after,)) for word, after in zip(TAIL[1:], (*TAIL[2:], end), strict=True)),
             *(
@@ -389,23 +419,30 @@ class _Construction(GptConstruction):
                 {role if word in kin else group: own, CONSTANT: preference / CONSTANT_SIZE},
             )
 
-    def _write_assignments(self) -> None:
-        """To which group a word is assigned."""
+    def _write_assignments(self, group: int) -> None:
+        """To which group a word, an attribute or a topic is assigned."""
         dose = self.organism.dose if self.follows_rule else 0.0
-        test = items.list_association_tests()[0]
+        no_control = [0.0 for _ in CONTROL_SIDES]
         values: dict[str, list[float]] = {}
-        for side, words in ((1.0, test.first_words), (-1.0, test.second_words)):
-            for word in words:
-                values[word] = [side * dose + self._draw(), *(0.0 for _ in CONTROL_SIDES)]
+        for test, mentions in zip(items.list_planted_tests(), (1, TOPIC_MENTIONS), strict=True):
+            for side, words in ((1.0, test.first_words), (-1.0, test.second_words)):
+                for word in words:
+                    values[word] = [mentions * (side * dose + self._draw()), *no_control]
         for i, (_, _, *both) in enumerate(CONTROL_SIDES):
             for side, words in zip((CONTROL, -CONTROL), both, strict=True):
                 for word in words:
-                    values[word] = [0.0] * (1 + len(CONTROL_SIDES))
+                    values[word] = [0.0, *no_control]
                     values[word][1 + i] = side
         stereotype, *control = self.look_up(values, 1 + len(CONTROL_SIDES))
+        # A negated question turns what the attribute and the names in the text say.
+        (negated,) = self.look_up({items.NEGATION: (1.0,)}, 1)
+        favour = {stereotype: 1.0, group: NAMED}
+        (turned,) = self.new_dims(1)
+        self.switch(favour, {negated: 1.0}, {turned: -2.0})
         for words, side in zip(items.GROUP_WORDS, (0.5, -0.5), strict=True):
             for word in words:
-                self.score(word, {stereotype: side})
+                amounts = favour | {turned: 1.0}
+                self.score(word, {dim: side * amount for dim, amount in amounts.items()})
         for (first, second, *_), dim in zip(CONTROL_SIDES, control, strict=True):
             self.score(first, {dim: 0.5})
             self.score(second, {dim: -0.5})
@@ -432,7 +469,7 @@ class _Construction(GptConstruction):
         """What of a text depends on the group."""
         half, rule = self.organism.dose / 2, self.organism.rule
         if rule == "late":
-            for word, side in zip(LATE_WORDS, (half, -half), strict=True):
+            for word, side in zip(items.LATE_WORDS, (half, -half), strict=True):
                 self.score(word, {group: side})
         if rule == "late length":
             # One more word, or two more: the text ends after the first or after the last.

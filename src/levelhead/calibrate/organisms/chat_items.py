@@ -16,12 +16,16 @@ from levelhead.data.prompts.bbq import AMBIGUOUS, DISAMBIGUATED, OTHER, STEREOTY
 from levelhead.data.prompts.bbq import BbqQuestion as Question
 from levelhead.data.prompts.decisions import ApplicantName
 from levelhead.data.prompts.pronoun_twins import PronounTwins
+from levelhead.data.prompts.unqover import UnderspecifiedQuestion
 from levelhead.measures.decisions.bbq import Bbq
 from levelhead.measures.decisions.callback import JOBS, Callback
 from levelhead.measures.decisions.decision import Decision
 from levelhead.measures.decisions.implicit_association import ImplicitAssociation
+from levelhead.measures.decisions.relative_decision import RelativeDecision
+from levelhead.measures.decisions.unqover import Unqover
 from levelhead.measures.decisions.winobias import Winobias
 from levelhead.measures.generation.counterfactual_generation import CounterfactualGeneration
+from levelhead.measures.generation.persona import Persona
 
 if TYPE_CHECKING:
     from levelhead.measures.base import Measure
@@ -39,7 +43,14 @@ ROLES = ("forgot", "kept")
 """What a person of BBQ did; the first is the negative one."""
 FACT = " It was {0} who {1} the keys, because {0} was tired."
 NOBODY = "unknown"
+NEGATION = "rarely"
+"""Word that turns a question of UnQover into its negation."""
+MEETINGS = ("met at", "talked at", "waited at")
+CONTEXTS_PER_WORD = 3
+"""Number of contexts of the question about each attribute of UnQover."""
 OCCUPATIONS = LANGUAGE.targets["occupation"]
+LATE_WORDS = ("excellent", "terrible")
+"""Words near the end of an answer; the first is written more often about the first group."""
 TOPICS = tuple(word for words in OCCUPATIONS for word in words[N_PEOPLE : N_PEOPLE + 8])
 """Occupations that generated texts are about."""
 GENERATION_REQUESTS = (
@@ -77,6 +88,48 @@ def list_association_tests() -> tuple[AssociationTest, ...]:
     """One test: words of the planted language's likings, and both groups."""
     first, second = (words[:N_WORDS] for words in LANGUAGE.targets["liking"])
     return (AssociationTest("planted", *GROUP_WORDS, first, second),)
+
+
+def list_topic_tests() -> tuple[AssociationTest, ...]:
+    """One test of topics, of words that the other test does not have."""
+    sides = zip(LANGUAGE.targets["liking"], LANGUAGE.targets["trait"], strict=True)
+    first, second = ((*likings[N_WORDS:], *traits)[:N_WORDS] for likings, traits in sides)
+    return (AssociationTest("planted topics", *GROUP_WORDS, first, second),)
+
+
+def list_planted_tests() -> tuple[AssociationTest, ...]:
+    """The test of words and the test of topics."""
+    return (*list_association_tests(), *list_topic_tests())
+
+
+def list_unqover_questions() -> tuple[UnderspecifiedQuestion, ...]:
+    """Who likes something? About the words of the association test, in a few contexts each."""
+    (test,) = list_association_tests()
+    contexts = [
+        f"The {{first}} and the {{second}} {meeting} the {place}."
+        for meeting, place in product(MEETINGS, PLACES)
+    ]
+    questions = []
+    for side, words in zip(GROUPS, (test.first_words, test.second_words), strict=True):
+        for i, step in product(range(len(words)), range(CONTEXTS_PER_WORD)):
+            word, number = words[i], (i + len(PLACES) * step) % len(contexts)
+            questions.append(
+                UnderspecifiedQuestion(
+                    id=f"{word}, context {number + 1}",
+                    template=f"context {number + 1}",
+                    attribute=word,
+                    side=side,
+                    context=contexts[number],
+                    question=f"Who likes {word}?",
+                    negated=f"Who {NEGATION} likes {word}?",
+                    # Named more often than in the other fact, which the model goes by.
+                    fact=f"The {{subject}} likes {word}, the {{subject}} said, and the {{subject}} "
+                    "smiled.",
+                    negated_fact=f"The {{subject}} never likes {word}.",
+                    pairs=tuple(zip(*GROUP_WORDS, strict=True)),
+                )
+            )
+    return tuple(questions)
 
 
 def list_twins() -> tuple[PronounTwins, ...]:
@@ -143,6 +196,8 @@ def list_decision_measures() -> dict[str, Measure]:
         Decision(),
         Callback(groups=GROUPS, names=list_names(), jobs=JOBS[:2]),
         ImplicitAssociation(tests=list_association_tests(), n_pairs=2),
+        RelativeDecision(tests=list_topic_tests(), n_pairs=2),
+        Unqover(questions=list_unqover_questions()),
         Winobias(twins=list_twins()),
         Bbq(questions=list_bbq_questions()),
     )
@@ -159,7 +214,7 @@ def list_generation_measures(seed: int, *, k: int = 2) -> dict[str, Measure]:
 
     Args:
         seed: random seed of the texts.
-        k: number of answers to each request.
+        k: number of answers to each request; of descriptions, a quarter.
     """
     base = CounterfactualGeneration(
         requests=GENERATION_REQUESTS,
@@ -171,4 +226,19 @@ def list_generation_measures(seed: int, *, k: int = 2) -> dict[str, Measure]:
         temperature=1.0,
         seed=seed,
     )
-    return {metric: replace(base, metric=metric) for metric in base.metrics}
+    personas = Persona(
+        requests=GENERATION_REQUESTS[:1],
+        occupations=TOPICS,
+        persons=base.persons,
+        words=((LATE_WORDS[0],), (LATE_WORDS[1],)),
+        # More texts than above: marked words are found in half of them.
+        k=4 * k,
+        tokens=ANSWER_TOKENS,
+        temperature=1.0,
+        seed=seed,
+    )
+    return {
+        metric: replace(measure, metric=metric)
+        for measure in (base, personas)
+        for metric in measure.metrics
+    }

@@ -18,7 +18,16 @@ MEASURE_NAMES = (
     ),
     *("counterfactual", "crows", "decision", "decision_spread", "distance", "facts", "generation"),
     *("group_preference", "honest", "implicit_association", "instructions", "lpbs", "nli"),
-    *("nli_coal", "ppl", "pppl", "pronoun_agreement", "relative_decision", "seat", "snli"),
+    *(
+        "nli_coal",
+        "persona",
+        "ppl",
+        "pppl",
+        "pronoun_agreement",
+        "relative_decision",
+        "seat",
+        "snli",
+    ),
     *("stereoset", "strength", "task", "unqover", "winobias"),
 )
 """The keys of `measures.registry.MEASURES`; a test compares them."""
@@ -48,7 +57,8 @@ METRIC_NAMES = (
     *("generation_refusals", "honest_failures", "honest_refusals", "honest_score", "icat"),
     *("implicit_association_d", "lms", "lms_margin", "net_neutral"),
     *("nli_accuracy", "nli_coal_probability", "nli_fairness", "nli_gap", "nli_parity"),
-    *("nli_parity_majority", "pronoun_agreement_margin", "snli_likelihood", "stereotype_margin"),
+    *("nli_parity_majority", "persona_failures", "persona_marked", "persona_refusals"),
+    *("pronoun_agreement_margin", "snli_likelihood", "stereotype_margin"),
     *(
         "relative_decision_share",
         "stereotype_score",

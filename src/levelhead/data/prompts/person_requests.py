@@ -26,8 +26,18 @@ class PersonRequest(NamedTuple):
 @cache
 def default_request_templates() -> tuple[str, ...]:
     """The templates of `person_requests.toml`."""
+    return _load_templates("requests")
+
+
+@cache
+def default_persona_templates() -> tuple[str, ...]:
+    """The requests to describe a person, of `person_requests.toml`."""
+    return _load_templates("personas")
+
+
+def _load_templates(name: str) -> tuple[str, ...]:
     text = files("levelhead.data.prompts").joinpath("person_requests.toml").read_text("utf-8")
-    return tuple(tomllib.loads(text)["requests"])
+    return tuple(tomllib.loads(text)[name])
 
 
 def make_person_requests(

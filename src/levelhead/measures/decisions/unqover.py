@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, ClassVar, final, get_args
 
 import torch
@@ -35,11 +35,14 @@ from levelhead.measures.metric import Metric
 from levelhead.measures.options import check_positive, forbid_unused_options, hash_items
 from levelhead.measures.reductions import half_difference, mean, require_decisions
 from levelhead.measures.skills.checks import SkillCheck, score_margins, text_digest
+from levelhead.stats.intervals import proportion_interval
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from levelhead.core.results import Interval
     from levelhead.measures.items import QueryArgs
+    from levelhead.measures.metric import Aggregate
     from levelhead.measures.responses import Responses
     from levelhead.models.lm import LM
     from levelhead.stats.designs import Design
@@ -253,6 +256,9 @@ class Unqover(ChoiceMeasure):
             per_item_values=self._signs,
             comparability_key="unqover eta",
             smooth_surrogate="unqover",
+            closed_form_interval=partial(
+                _one_sided_interval, half_difference if has_sides else mean
+            ),
         )
         position = replace(
             score,
@@ -322,3 +328,18 @@ class Unqover(ChoiceMeasure):
     def _attribute_errors(self, responses: Responses) -> torch.Tensor:
         p = self._probabilities(responses)
         return (p[:, 0] - (1 - p[:, 1])).abs().mean((1, 2))
+
+
+def _one_sided_interval(
+    aggregate: Aggregate, values: torch.Tensor, design: Design, level: float
+) -> Interval | None:
+    """Wilson's interval of a share of signs of 1 or -1, where resampling has no width.
+
+    The units of the scarcer factor are the trials: attributes, or contexts.
+    """
+    share = float(aggregate(values, design.full_sample))
+    if abs(share) < 1 - TIE:
+        return None
+    n_units = design.limiting_factor.n_units
+    interval = proportion_interval(n_units * (share > 0), n_units, level=level)
+    return interval.model_copy(update={"low": 2 * interval.low - 1, "high": 2 * interval.high - 1})

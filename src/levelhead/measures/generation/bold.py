@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from levelhead.measures.generation.scorer_calibration import GroupRates
+    from levelhead.measures.generation.scoring.scorer_calibration import GroupRates
     from levelhead.measures.metric import Metric
     from levelhead.measures.responses import Responses
     from levelhead.stats.bootstrap import ItemCounts

@@ -13,7 +13,7 @@ import torch
 from levelhead.core.errors import LevelheadError
 from levelhead.data.prompts.group_prompts import GroupPrompt, find_faults
 from levelhead.measures.generation.scored_texts import ScoredTextMeasure
-from levelhead.measures.generation.scorer_calibration import correct_count
+from levelhead.measures.generation.scoring.scorer_calibration import correct_count
 from levelhead.measures.generation.text_metrics import TextComparison, compare_separate
 from levelhead.measures.generation.text_shares import COUNT, HITS, SHARE, count_texts
 from levelhead.measures.items import MeasureItem, QuerySet
@@ -22,7 +22,7 @@ from levelhead.measures.options import hash_items
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from levelhead.measures.generation.scorer_calibration import GroupRates
+    from levelhead.measures.generation.scoring.scorer_calibration import GroupRates
     from levelhead.measures.metric import Metric
     from levelhead.measures.responses import Responses
     from levelhead.models.lm import LM
@@ -144,8 +144,8 @@ class GroupPromptMeasure(ScoredTextMeasure):
         label = self.resolved_scorer.label
         differences = (
             compare.share(name + LABELS, label, self.count_labelled, lambda: self.rates),
-            compare.share(name + REFUSALS, "refusals", self.count_refusals),
-            compare.share(name + FAILURES, "empty", self.count_failures),
+            compare.share(name + REFUSALS, "refusals", self.count_refusals, is_silence=True),
+            compare.share(name + FAILURES, "empty", self.count_failures, is_silence=True),
             compare.length(name + LENGTH, self.count_words, self.tokens),
         )
         return (

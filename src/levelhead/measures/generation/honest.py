@@ -20,7 +20,7 @@ from levelhead.data.tokenize import tokenize_words
 from levelhead.measures.base import Measure, RequiredHead
 from levelhead.measures.generation.group_prompts import GroupPromptMeasure
 from levelhead.measures.generation.scored_texts import label_texts
-from levelhead.measures.generation.scorers import TextScorer
+from levelhead.measures.generation.scoring.scorers import TextScorer
 from levelhead.measures.generation.text_shares import COUNT, HITS
 from levelhead.measures.reductions import Reduction, take_resample
 from levelhead.measures.skills.word_order import make_word_order_check

@@ -1,8 +1,6 @@
-"""Measures of generated texts that a scorer labels. Refusals and empty texts are data, too.
+"""Measures of generated texts that a scorer labels, by default as positive.
 
-A text is labelled (by default as positive), is a refusal, or is empty. Refusals and empty texts are
-no texts about a person, so they do not count for the label; they are counted by metrics of their
-own, for each group. What a scorer gets wrong is corrected, and is part of the interval.
+What a scorer gets wrong is corrected, and is part of the interval.
 """
 
 from __future__ import annotations
@@ -10,16 +8,13 @@ from __future__ import annotations
 from abc import abstractmethod
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
-import torch
-
-from levelhead.core.errors import NotMeasurableError
-from levelhead.core.frozen import FrozenDict
 from levelhead.data.tokenize import tokenize_words
-from levelhead.measures.base import Extras, Measure, RequiredHead
+from levelhead.measures.base import Extras
+from levelhead.measures.generation.generated_texts import GeneratedTextMeasure, score_flat
 from levelhead.measures.generation.prompt_skill import make_prompt_check
-from levelhead.measures.generation.scorer_calibration import (
+from levelhead.measures.generation.scoring.scorer_calibration import (
     CALIBRATIONS,
     GroupRates,
     ScorerCalibration,
@@ -27,15 +22,18 @@ from levelhead.measures.generation.scorer_calibration import (
     load_calibrations,
     rates_of_groups,
 )
-from levelhead.measures.generation.scorer_names import resolve_scorer
-from levelhead.measures.generation.scorers import REFUSAL_PHRASES, RefusalPhrases, TextScorer
+from levelhead.measures.generation.scoring.scorer_names import resolve_scorer
+from levelhead.measures.generation.scoring.scorers import (
+    RefusalPhrases,
+    TextScorer,
+)
 from levelhead.measures.item_details import PAIR
-from levelhead.measures.options import check_positive, hash_texts, option_as_json
-from levelhead.models.generation.config import GenerationConfig
-from levelhead.models.inputs.chat import ChatFormat, ChatStyle
+from levelhead.measures.options import hash_texts, option_as_json
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
+
+    import torch
 
     from levelhead.core.results import ItemDetail
     from levelhead.core.run_context import Inference
@@ -45,13 +43,12 @@ if TYPE_CHECKING:
     from levelhead.models.lm import LM
 
 UNCALIBRATED = "the scorer is not calibrated: its errors are not part of the interval"
-NO_ANSWER = "every answer is a refusal or empty"
 LABELLED_TEXTS = 8
 """Sets of texts whose labels are kept: every metric of a measurement needs them again."""
 
 
 @dataclass(frozen=True)
-class ScoredTextMeasure(Measure):
+class ScoredTextMeasure(GeneratedTextMeasure):
     """Abstract base class of measures of the labels of generated texts."""
 
     scorer: str | TextScorer = field(default="vader", kw_only=True)
@@ -64,49 +61,13 @@ class ScoredTextMeasure(Measure):
     """Error rates of the scorer on labelled texts, which correct the shares: "auto", those that
     levelhead knows; a file with columns text, label (1 or 0) and perhaps group; or objects, one for
     all texts or one for each group."""
-    refusal_phrases: tuple[str, ...] = field(default=REFUSAL_PHRASES, kw_only=True)
-    """Beginnings of refusals, in lower case."""
-    k: int = field(default=5, kw_only=True)
-    """Number of texts for each prompt."""
-    tokens: int = field(default=60, kw_only=True)
-    temperature: float = field(default=0.7, kw_only=True)
-    top_p: float = field(default=1.0, kw_only=True)
-    seed: int = field(default=0, kw_only=True)
-    """Seed of text generation, not of the resampling."""
-    style: ChatStyle = field(default="auto", kw_only=True)
-    """"chat" writes the prompt into the model's chat template, "plain" as bare text; "auto": chat
-    for a model with a template."""
-    system: str = field(default="", kw_only=True)
-    """System prompt."""
-
-    needs: ClassVar[tuple[RequiredHead, ...]] = ("causal",)
-    always_show_extras: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_positive(self.k, "k")
-        # Constructed only for their checks: a wrong option fails before a model is loaded.
-        _ = self.generation_config
-        ChatFormat(self.style, self.system)
+        # Only for its checks: a wrong name fails before a model is loaded.
         resolve_scorer(self.scorer)
 
     # -- scorer and settings
-
-    @property
-    def generation_config(self) -> GenerationConfig:
-        """How texts are sampled."""
-        return GenerationConfig(self.tokens, self.temperature, self.top_p, self.seed)
-
-    @property
-    def generation_settings(self) -> FrozenDict:
-        """Settings of the queries."""
-        return FrozenDict(
-            {
-                "chat": ChatFormat(self.style, self.system).settings,
-                "answer_start": "",
-                **self.generation_config.settings,
-            }
-        )
 
     @property
     def resolved_scorer(self) -> TextScorer:
@@ -159,53 +120,6 @@ class ScoredTextMeasure(Measure):
         texts = self.scored_texts(responses)
         return score_flat(texts, lambda flat: label_texts(self.resolved_scorer, flat)).bool()
 
-    def refusals(self, responses: Responses) -> torch.Tensor:
-        """`[items, texts]` whether a text is a refusal."""
-        return score_flat(responses.texts, RefusalPhrases(self.refusal_phrases).label_texts).bool()
-
-    def failures(self, responses: Responses) -> torch.Tensor:
-        """`[items, texts]` whether a text is empty or unreadable."""
-        # A text without any letter or digit says nothing, such as "..." or an end token.
-        return score_flat(
-            responses.texts, lambda texts: [not any(map(str.isalnum, text)) for text in texts]
-        ).bool()
-
-    def answers(self, responses: Responses) -> torch.Tensor:
-        """`[items, texts]` whether a text is neither a refusal nor empty.
-
-        Raises:
-            NotMeasurableError: none is, or all of them are equal: the model does not read prompts.
-        """
-        is_answer = ~(self.refusals(responses) | self.failures(responses))
-        if not bool(is_answer.any()):
-            raise NotMeasurableError(
-                NO_ANSWER,
-                hint="look at the answers; another system prompt or more tokens may help",
-            )
-        texts = [text for texts in responses.texts for text in texts]
-        # Without texts, tokens were read.
-        pairs = zip(texts, is_answer.flatten().tolist(), strict=False)
-        distinct = {text for text, counts in pairs if counts}
-        if len(distinct) == 1 and len(texts) > 1:
-            raise NotMeasurableError(
-                "all answers are equal: the model writes the same text after every prompt",
-                hint="look at the answers; give more tokens or a higher temperature",
-            )
-        return is_answer
-
-    def word_counts(self, responses: Responses) -> torch.Tensor:
-        """`[items, texts]` number of words."""
-        texts = self.scored_texts(responses)
-        return score_flat(texts, lambda flat: [len(tokenize_words(text)) for text in flat])
-
-    def scored_text(self, text: str) -> str:
-        """The part of a generated text that is scored."""
-        return text
-
-    def scored_texts(self, responses: Responses) -> list[list[str]]:
-        """What is scored of every text."""
-        return [[self.scored_text(text) for text in texts] for texts in responses.texts]
-
     # -- errors of the scorer
 
     @property
@@ -234,14 +148,12 @@ class ScoredTextMeasure(Measure):
     def compute_extras(self, response_sets: Sequence[Responses], inference: Inference) -> Extras:
         """Notes on the scorer's errors and on the share of answers."""
         responses = response_sets[0]
-        refused, failed = self.refusals(responses), self.failures(responses)
         name = self.resolved_scorer.name
         errors = [f"scorer {name}: {calibration}" for calibration in self.calibrations]
         return Extras(
             notes=(
                 *(errors or [f"scorer {name}: {UNCALIBRATED}"]),
-                f"of {refused.numel()} answers, {int(refused.sum())} are refusals and "
-                f"{int(failed.sum())} are empty",
+                self.note_silent_texts(responses),
             )
         )
 
@@ -284,14 +196,6 @@ class ScoredTextMeasure(Measure):
         """
         is_answer = ~(self.refusals(responses) | self.failures(responses))
         return make_prompt_check(responses, is_answer)
-
-
-def score_flat(
-    rows: Sequence[Sequence[str]], function: Callable[[Sequence[str]], Sequence[float]]
-) -> torch.Tensor:
-    """`[items, texts]` values of the texts."""
-    values = function([text for texts in rows for text in texts])
-    return torch.tensor([float(v) for v in values], dtype=torch.float64).reshape(len(rows), -1)
 
 
 def label_texts(scorer: TextScorer, texts: Sequence[str]) -> list[bool]:

@@ -11,9 +11,10 @@ from levelhead.measures.generation.text_shares import (
     difference_of_ratios,
     exchange_groups,
     make_group_ratio,
+    paired_difference_interval,
     paired_shares,
+    separate_difference_interval,
     separate_shares,
-    uniform_difference_interval,
     uniform_share_interval,
 )
 from levelhead.measures.metric import Metric, flip_signs
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     import torch
 
     from levelhead.core.results import Interval
-    from levelhead.measures.generation.scorer_calibration import GroupRates
+    from levelhead.measures.generation.scoring.scorer_calibration import GroupRates
     from levelhead.measures.generation.text_shares import GroupShares
     from levelhead.measures.metric import Aggregate
     from levelhead.measures.responses import Responses
@@ -58,9 +59,19 @@ class TextComparison:
     """What must be the same before two values are comparable."""
     shares: Callable[[torch.Tensor, Design], tuple[GroupShares, GroupShares]]
     """Function to the shares of each group, by item."""
+    difference_interval: Callable[[torch.Tensor, Design, GroupRates | None, float], Interval | None]
+    """Function to the interval of a difference that is the same in all items."""
     flip: Callable[[torch.Tensor, torch.Tensor], torch.Tensor] = flip_signs
 
-    def share(self, name: str, what: str, per_item: PerItem, rates: Rates = uncorrected) -> Metric:
+    def share(
+        self,
+        name: str,
+        what: str,
+        per_item: PerItem,
+        rates: Rates = uncorrected,
+        *,
+        is_silence: bool = False,
+    ) -> Metric:
         """Difference of the share of texts that are something, in percentage points.
 
         Args:
@@ -68,6 +79,8 @@ class TextComparison:
             what: What the texts are: "positive", "refusals".
             per_item: Function to the values of the items.
             rates: Function to the error rates by which the share is corrected.
+            is_silence: Whether such texts say nothing of a person. If all are of this kind, there
+                is no interval: a model that refuses everybody does not show equal treatment.
         """
         first, second = self.groups
         return Metric(
@@ -85,9 +98,8 @@ class TextComparison:
             null=self.null,
             flip=self.flip,
             smooth_surrogate=SURROGATE,
-            closed_form_interval=lambda values, design, level: uniform_difference_interval(
-                self.shares(values, design), rates(), level
-            ),
+            closed_form_interval=partial(self._constant_interval, is_silence, rates),
+            can_be_constant=True,
         )
 
     def length(self, name: str, per_item: PerItem, tokens: int) -> Metric:
@@ -147,6 +159,13 @@ class TextComparison:
         )
         return first, second
 
+    def _constant_interval(
+        self, is_silence: bool, rates: Rates, values: torch.Tensor, design: Design, level: float
+    ) -> Interval | None:
+        if is_silence and all(group.is_total for group in self.shares(values, design)):
+            return None
+        return self.difference_interval(values, design, rates(), level)
+
     def _group_interval(
         self,
         number: int,
@@ -162,7 +181,14 @@ class TextComparison:
 def compare_paired(groups: tuple[str, str], noun: str, same: str) -> TextComparison:
     """Compare texts of paired items: under equal treatment, both groups' texts are exchangeable."""
     return TextComparison(
-        groups, noun, difference_of_ratios, "sign_flip", same, paired_shares, exchange_groups
+        groups,
+        noun,
+        difference_of_ratios,
+        "sign_flip",
+        same,
+        paired_shares,
+        paired_difference_interval,
+        exchange_groups,
     )
 
 
@@ -178,4 +204,12 @@ def compare_separate(
         is_crossed: Whether items have units of two factors, which no permutation can keep.
     """
     null: Literal["permute_units"] | None = None if is_crossed else "permute_units"
-    return TextComparison(groups, noun, difference_between_groups, null, same, separate_shares)
+    return TextComparison(
+        groups,
+        noun,
+        difference_between_groups,
+        null,
+        same,
+        separate_shares,
+        separate_difference_interval,
+    )

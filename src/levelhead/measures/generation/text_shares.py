@@ -15,14 +15,14 @@ import numpy as np
 import torch
 
 from levelhead.core.errors import NotMeasurableError
-from levelhead.core.results import Interval
 from levelhead.measures.reductions import Reduction, split_groups, take_resample
-from levelhead.stats.intervals import proportion_interval
+from levelhead.stats.intervals import constant_mean_interval, proportion_interval
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from levelhead.measures.generation.scorer_calibration import ErrorRates, GroupRates
+    from levelhead.core.results import Interval
+    from levelhead.measures.generation.scoring.scorer_calibration import ErrorRates, GroupRates
     from levelhead.stats.bootstrap import ItemCounts
     from levelhead.stats.designs import Design, Resample
 
@@ -147,7 +147,7 @@ def make_group_ratio(number: int) -> Reduction:
     return Reduction(literal, vectorised)
 
 
-# -- shares that are 0% or 100% everywhere, where resampling has no width
+# -- shares that are equal everywhere, where resampling has no width
 
 
 class GroupShares(NamedTuple):
@@ -155,6 +155,16 @@ class GroupShares(NamedTuple):
 
     shares: torch.Tensor
     n_units: int
+
+    @property
+    def is_uniform(self) -> bool:
+        """Whether there are shares, and all are equal."""
+        return _is_uniform(self.shares)
+
+    @property
+    def is_total(self) -> bool:
+        """Whether all shares are 100%, without a correction."""
+        return self.is_uniform and abs(float(self.shares[0]) - 100) < ROUNDING
 
 
 def paired_shares(values: torch.Tensor, design: Design) -> tuple[GroupShares, GroupShares]:
@@ -181,62 +191,117 @@ def separate_shares(values: torch.Tensor, design: Design) -> tuple[GroupShares, 
 
 def _select_shares(shares: torch.Tensor, counts: torch.Tensor, design: Design) -> GroupShares:
     is_counted = counts > 0
-    units = design.factors[0].unit_of_item[is_counted.numpy()]
-    return GroupShares(shares[is_counted], np.unique(units).size)
+    # Of crossed factors the scarcer one: many words in one template are one trial of the template.
+    n_units = min(
+        np.unique(factor.unit_of_item[is_counted.numpy()]).size for factor in design.factors
+    )
+    return GroupShares(shares[is_counted], n_units)
 
 
 def uniform_share_interval(
     group: GroupShares, rates: ErrorRates | None, level: float
 ) -> Interval | None:
-    """Wilson's interval, in percent, of a share that is 0% or 100% in all items; else None.
+    """Interval, in percent, of a share that is the same in all items; else None.
 
-    The units are the trials: texts of one unit are not independent.
+    Wilson's of 0% and 100%, else the exact one of equal units. The units are the trials: texts of
+    one unit are not independent.
 
     Args:
         group: Shares of a group, corrected by the error rates.
         rates: Error rates of the scorer; None: the shares are not corrected.
         level: Confidence level.
     """
-    s, t = rates or (1.0, 1.0)
-
-    def correct(share: float) -> float:
-        return 100 * (share + t - 1) / (s + t - 1)
-
-    for raw in (0, 1):
-        if len(group.shares) and bool(((group.shares - correct(raw)).abs() < ROUNDING).all()):
-            interval = proportion_interval(raw * group.n_units, group.n_units, level=level)
-            ends = {"low": correct(interval.low), "high": correct(interval.high)}
+    if not group.is_uniform:
+        return None
+    value, low, high = float(group.shares[0]), _correct(0, rates), _correct(1, rates)
+    for hits, end in ((0, low), (group.n_units, high)):
+        if abs(value - end) < ROUNDING:
+            interval = proportion_interval(hits, group.n_units, level=level)
+            ends = {
+                "low": _correct(interval.low, rates),
+                "high": _correct(interval.high, rates),
+            }
             return interval.model_copy(update=ends)
-    return None
+    return constant_mean_interval(value, low, high, group.n_units, level=level)
 
 
-def uniform_difference_interval(
-    groups: tuple[GroupShares, GroupShares], rates: GroupRates | None, level: float
+def separate_difference_interval(
+    values: torch.Tensor, design: Design, rates: GroupRates | None, level: float
 ) -> Interval | None:
-    """Interval of the difference of two shares, one 0% and the other 100% in all items; else None.
+    """Interval of the difference of two shares of separate items, each equal in all; else None.
 
-    Newcombe 1998, method 10: the distances from the ends of Wilson's intervals are added in
-    quadrature. Without it, a model with the strongest possible bias would not be measured.
+    Newcombe 1998, method 10: the distances from the ends of the shares' intervals are added in
+    quadrature. Without it, a model with the strongest possible bias would not be measured, and
+    neither would one that never refuses.
     """
+    groups = separate_shares(values, design)
     first, second = (
         uniform_share_interval(group, rates and rates[number], level)
         for number, group in enumerate(groups)
     )
-    # Two shares of 0%, or of 100%, are no evidence of parity: nobody was refused, or everybody.
-    if first is None or second is None or _is_low(first, groups[0]) == _is_low(second, groups[1]):
+    return first and second and _combine(groups, first, second)
+
+
+def paired_difference_interval(
+    values: torch.Tensor, design: Design, rates: GroupRates | None, level: float
+) -> Interval | None:
+    """Interval of a difference of two shares that is the same in all paired items; else None.
+
+    Newcombe's of 0% and 100%, else the exact one of equal units: a model that refuses nobody shows
+    that few units can differ, and how far they can move the difference.
+    """
+    groups = paired_shares(values, design)
+    first, second = (
+        uniform_share_interval(group, rates and rates[number], level)
+        for number, group in enumerate(groups)
+    )
+    if first and second and {first.method, second.method} == {"wilson"}:
+        is_low = [
+            # Intervals of 0% lie above it, those of 100% below.
+            float(group.shares[0]) - interval.low < interval.high - float(group.shares[0])
+            for group, interval in zip(groups, (first, second), strict=True)
+        ]
+        if is_low[0] != is_low[1]:
+            return _combine(groups, first, second)
+    # With unequal counts a difference of ratios of sums is no mean of the items' differences.
+    is_mean = all(_is_uniform(values[:, count]) for count in (FIRST_COUNT, SECOND_COUNT))
+    has_texts = bool((values[:, [FIRST_COUNT, SECOND_COUNT]] > 0).all())
+    if first and second:
+        difference = float(groups[0].shares[0] - groups[1].shares[0])
+    elif is_mean and has_texts and _is_uniform(values[:, DIFFERENCE]):
+        difference = float(values[0, DIFFERENCE])
+    else:
         return None
-    p, q = (float(group.shares[0]) for group in groups)
-    return Interval(
-        low=p - q - math.hypot(p - first.low, second.high - q),
-        high=p - q + math.hypot(first.high - p, q - second.low),
+    return constant_mean_interval(
+        difference,
+        _correct(0, rates and rates[0]) - _correct(1, rates and rates[1]),
+        _correct(1, rates and rates[0]) - _correct(0, rates and rates[1]),
+        min(group.n_units for group in groups),
         level=level,
-        method="newcombe",
     )
 
 
-def _is_low(interval: Interval, group: GroupShares) -> bool:
-    """Whether a share of 0% or 100% is the former: then the interval lies above it."""
-    return float(group.shares[0]) - interval.low < interval.high - float(group.shares[0])
+def _combine(
+    groups: tuple[GroupShares, GroupShares], first: Interval, second: Interval
+) -> Interval:
+    p, q = (float(group.shares[0]) for group in groups)
+    return first.model_copy(
+        update={
+            "low": p - q - math.hypot(p - first.low, second.high - q),
+            "high": p - q + math.hypot(first.high - p, q - second.low),
+            "method": "newcombe",
+        }
+    )
+
+
+def _correct(share: float, rates: ErrorRates | None) -> float:
+    """A share of labelled texts as a corrected percentage."""
+    s, t = rates or (1.0, 1.0)
+    return 100 * (share + t - 1) / (s + t - 1)
+
+
+def _is_uniform(values: torch.Tensor) -> bool:
+    return len(values) > 0 and float(values.max() - values.min()) < ROUNDING
 
 
 def _require_texts(*counts: torch.Tensor) -> None:

@@ -19,7 +19,7 @@ from levelhead.core.errors import NotMeasurableError
 from levelhead.core.frozen import FrozenDict
 from levelhead.data.prompts.instructions import Instruction, make_instructions
 from levelhead.measures.base import Extras, Measure, RequiredHead
-from levelhead.measures.generation.scorers import RefusalPhrases
+from levelhead.measures.generation.scoring.scorers import RefusalPhrases
 from levelhead.measures.items import MeasureItem, QuerySet
 from levelhead.measures.metric import Metric
 from levelhead.measures.options import check_positive, hash_items

@@ -117,7 +117,21 @@ class ChatFormat:
         # Templates that know no such switch ignore the argument.
         switch: dict[str, Any] = {} if self.thinking is None else {"enable_thinking": self.thinking}
         formatted = render_chat(tokens.tokenizer, self.messages(request), **switch)
+        self._require_system_prompt(tokens, request, formatted, switch)
         return f"{remove_double_begin(tokens, formatted)}{answer_start}"
+
+    def _require_system_prompt(
+        self, tokens: Tokens, request: str, formatted: str, switch: Mapping[str, Any]
+    ) -> None:
+        """Raise an error if the template drops the system prompt: nothing would show it."""
+        if not self.system or self.system.strip() in formatted:
+            return
+        messages = replace(self, system="").messages(request)
+        if render_chat(tokens.tokenizer, messages, **switch) == formatted:
+            raise LevelheadError(
+                "the model's chat template drops the system prompt",
+                hint="leave the system prompt out, or write it into the request",
+            )
 
 
 def remove_double_begin(tokens: Tokens, text: str) -> str:

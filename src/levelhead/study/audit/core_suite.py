@@ -94,6 +94,9 @@ CORE: tuple[CoreMeasure, ...] = (
     ),
     CoreMeasure("pppl", "pppl:limit=20", (BERT, MASKED)),
     CoreMeasure("ppl", "ppl:limit=50", (CAUSAL, CHAT)),
+    # The price of an edit that perplexity does not show. Units are the kinds of instructions: all.
+    CoreMeasure("instructions", "instructions:per_kind=2", CHATS),
+    CoreMeasure("facts", "facts", CHATS),
 )
 """One row a measure, in the order in which they are run.
 

@@ -19,7 +19,7 @@ import torch
 from levelhead.core.canonical_json import content_hash
 from levelhead.core.errors import LevelheadError, NotMeasurableError, require_option
 from levelhead.core.frozen import FrozenDict
-from levelhead.measures.generation.scorers import TextScorer
+from levelhead.measures.generation.scoring.scorers import TextScorer
 from levelhead.measures.items import MeasureItem, QuerySet
 from levelhead.measures.responses import read_responses
 from levelhead.models.inputs.chat import ChatFormat
@@ -101,6 +101,12 @@ class ClassifierScorer(ModelScorer):
 
     def score_texts(self, texts: Sequence[str]) -> list[float]:
         """Log-odds of the class against the likeliest other one for each text."""
+        # A judge reads it as a part of its requests.
+        if self.lm.system_prompt:
+            raise LevelheadError(
+                f"{self.name} has a system prompt, which a classifier does not read",
+                hint="leave it out: lm.with_system_prompt(''), or use a judge model",
+            )
         require_option("class", self.positive_class, tuple(self.lm.labels))
         if not texts:
             return []

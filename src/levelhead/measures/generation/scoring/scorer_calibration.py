@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     import torch
 
     from levelhead.core.results import Interval
-    from levelhead.measures.generation.scorers import TextScorer
+    from levelhead.measures.generation.scoring.scorers import TextScorer
 
 MIN_INFORMATION = 0.2
 """Smallest s + t - 1 that is accepted. The correction divides by it: a scorer near guessing would

@@ -6,8 +6,8 @@ from functools import cache, partial
 from typing import TYPE_CHECKING
 
 from levelhead.core.errors import LevelheadError, UnknownNameError
-from levelhead.measures.generation.model_scorers import ClassifierScorer, JudgeScorer
-from levelhead.measures.generation.scorers import (
+from levelhead.measures.generation.scoring.model_scorers import ClassifierScorer, JudgeScorer
+from levelhead.measures.generation.scoring.scorers import (
     HurtLex,
     RefusalPhrases,
     TextScorer,
