@@ -51,7 +51,7 @@ from levelhead.report.save import render_svg
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from levelhead.core.calibration import MeasureCalibration, OrganismHash
+    from levelhead.core.calibration import OrganismHash
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "results" / "calibration.md"
@@ -146,9 +146,8 @@ def _with_family(table: TextTable) -> TextTable:
 
 
 def page(result: Calibration) -> str:
-    """The verdicts of measures and edits, and the run that made them."""
-    output = [measure_summary(result)]
-    output.append(_made("Made", result.command, result.versions, result.machine, result.models))
+    """The runs that made the calibration; their tables are data files."""
+    output = [_made("Made", result.command, result.versions, result.machine, result.models)]
     for later in result.refreshed:
         parts = " and ".join(later.parts)
         output.append(
@@ -158,28 +157,6 @@ def page(result: Calibration) -> str:
         )
     output.append(f"Hashes of texts and weights: `{CALIBRATION_FILE}` of `levelhead.core`.\n")
     return "\n".join(filter(None, output))
-
-
-def measure_summary(result: Calibration) -> str:
-    """The verdict of every measure, by family; chat models share no measure with the others."""
-    chat = [item for item in result.measures if item.architecture == CHAT_ARCHITECTURE]
-    others = [item for item in result.measures if item.architecture != CHAT_ARCHITECTURE]
-    return "\n".join(_measure_table(items) for items in (others, chat) if items)
-
-
-def _measure_table(measures: Sequence[MeasureCalibration]) -> str:
-    families = list(dict.fromkeys(item.architecture for item in measures))
-    cells: dict[str, dict[str, str]] = {}
-    for item in measures:
-        if item.has_dose or item.verdict == "misses":
-            verdict = "" if item.verdict == "not refuted" else item.verdict
-            dose = "" if item.smallest is None else f"{item.smallest:g}"
-            alarms = f"{item.null_alarms}/{item.nulls}" if item.nulls else ""
-            row = cells.setdefault(item.measure, {})
-            row[item.architecture] = "; ".join(filter(None, (verdict, dose, alarms)))
-    lines = [("measure", *families), ("---",) * (len(families) + 1)]
-    lines += [(name, *(row.get(family, "") for family in families)) for name, row in cells.items()]
-    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
 
 def matrix_page(matrix: VerdictMatrix) -> str:

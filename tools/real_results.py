@@ -187,6 +187,8 @@ FAILED = ".failed"
 """Suffix of the file with the error of a measure that gave no result."""
 THREADS = int(os.environ.get("OMP_NUM_THREADS", "2"))
 SIGNIFICANT = 0.05
+MAX_ROWS = 30
+"""Measures in a table on a page; a longer one is for programs."""
 
 TUNED = "minibert-en tuned on "
 SWAPPED = "cola-dev.csv"
@@ -352,8 +354,10 @@ def data_files(result_set: ResultSet, folder: Path) -> dict[str, str]:
 
 
 def summary(values: str) -> str:
-    """The values as tables: one for language models, one for classifiers."""
+    """The values as tables: one for language models, one for classifiers; none if it is long."""
     rows = [row for row in csv.DictReader(io.StringIO(values)) if "groups=" not in row["measure"]]
+    if len({row["measure"] for row in rows}) > MAX_ROWS:
+        return "The values are in a [data file](#data).\n"
     tables = []
     for tuned in (False, True):
         subset = [row for row in rows if row["model"].startswith(TUNED) is tuned]
