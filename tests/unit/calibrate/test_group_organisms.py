@@ -65,7 +65,7 @@ def test_a_bias_only_where_two_attributes_meet_is_found_and_both_alone_are_silen
 
 
 def test_an_attribute_alone_is_no_interaction():
-    organism = GroupOrganism(3, is_crossed=True, effect="first attribute", dose=0.5)
+    organism = GroupOrganism(3, is_crossed=True, effect="first attribute", dose=0.5, seed=1)
     result = measured(organism)
     assert result.extra("association, origin-en alone").p.value <= 0.01
     assert result.extra("association_interaction").p.value > 0.05

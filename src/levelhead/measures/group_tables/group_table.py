@@ -157,7 +157,16 @@ class GroupTable(Measure):
         return make_table_metrics(
             labels,
             lambda responses: with_item_spread(self.group_values(responses)),
-            needs_interaction=self.metric.endswith(INTERACTION),
+        )
+
+    @property
+    def ordered_metrics(self) -> tuple[Metric, ...]:
+        """The metrics, the primary one first; without the interaction of a single attribute."""
+        primary, *others = super().ordered_metrics
+        is_crossed = self.crossed_with is not None
+        return (
+            primary,
+            *(row for row in others if is_crossed or not row.name.endswith(INTERACTION)),
         )
 
     def compute_extras(self, response_sets: Sequence[Responses], inference: Inference) -> Extras:

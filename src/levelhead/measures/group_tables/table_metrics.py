@@ -54,15 +54,12 @@ def with_item_spread(table: torch.Tensor) -> torch.Tensor:
     return torch.cat([table.std(1, correction=0, keepdim=True), table], dim=1)
 
 
-def make_table_metrics(
-    labels: TableLabels, per_item_values: PerItemValues, *, needs_interaction: bool = False
-) -> tuple[Metric, ...]:
+def make_table_metrics(labels: TableLabels, per_item_values: PerItemValues) -> tuple[Metric, ...]:
     """The metrics of a table: spread, largest gap and, of crossed attributes, their parts.
 
     Args:
         labels: what the table holds.
         per_item_values: function to `[items, 1 + groups]`.
-        needs_interaction: whether an interaction is listed even of a single attribute.
     """
     effects = make_effects(labels.sizes)
     spread = Metric(
@@ -109,10 +106,11 @@ def make_table_metrics(
         closed_form_interval=_largest_gap_interval,
     )
     if effects.interaction is None:
-        # It is named, so that texts about it exist; `GroupTable.check` refuses to measure it.
+        # It is listed, so that formulas do not depend on options; `GroupTable` measures it of two
+        # attributes only.
         nothing = np.zeros_like(effects.overall)
         missing = _part_metric(spread, f"{labels.name}_interaction", nothing, "interaction")
-        return (spread, gap, variance, missing) if needs_interaction else (spread, gap, variance)
+        return spread, gap, variance, missing
     return (
         spread,
         gap,
