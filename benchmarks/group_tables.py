@@ -91,7 +91,7 @@ def simulate_level(sizes: tuple[int, ...], shape: str, n_tables: int) -> list[di
     tested = {
         metric.name: metric
         for metric in make_table_metrics(labels, lambda values: values)
-        if metric.name == "x_interaction" or (len(sizes) == 1 and metric.name != "x_variance")
+        if metric.name in (("x_spread", "x_gap") if len(sizes) == 1 else ("x_interaction",))
     }
     alarms = dict.fromkeys(tested, 0)
     for number in range(n_tables):
@@ -194,7 +194,7 @@ def main() -> None:
     for sizes in ((3,), (3, 2)) if options.quick else ((3,), (5,), (8,), (3, 2), (8, 2)):
         for shape in SHAPES[:1] if options.quick else SHAPES:
             rows += simulate_level(sizes, shape, n_null)
-            print(rows[-1], flush=True)
+            print(rows[-2:], flush=True)
     if options.quick:
         rows += organism_rows(range(1), range(1), (0.5,))
     else:

@@ -164,6 +164,19 @@ CHAT_MODELS = {"Qwen2.5-Coder-0.5B-Instruct": "qwen2.5-coder-0.5b-instruct.gguf"
 """Larger chat models and the names of their files."""
 
 
+CROSSED = "association_spread:lexicon=origin-en,crossed_with=gender-en,crossed_groups=female+male"
+GROUPS = (
+    *("association_spread", "association_spread:family=competence"),
+    *("association_spread:lexicon=origin-en", CROSSED),
+)
+LANGUAGES = (
+    *(f"association_spread:language={code}" for code in ("fr", "es", "de", "it", "nl", "tr", "zh")),
+    *(f"crows:language={code},subsample_fraction=0.15" for code in ("fr", "nl")),
+    *(f"stereoset:language={code},subsample_fraction=0.15" for code in ("es", "fr", "de", "tr")),
+    *(f"bbq:language={code},category=Age,per_template=2" for code in ("es", "nl", "tr")),
+)
+
+
 class ResultSet(NamedTuple):
     """A page of results and what runs for it."""
 
@@ -177,6 +190,15 @@ RESULT_SETS = {
     result_set.page: result_set
     for result_set in (
         ResultSet("measures-on-real-models", MEASURES),
+        # Data only: the page of the measure says what they mean.
+        ResultSet(
+            "many-groups",
+            {
+                "minibert-en": (*GROUPS, "association_spread:lexicon=origin-en,family=competence"),
+                "SmolLM2-135M-Instruct": (*GROUPS, "decision_spread"),
+                "Qwen2.5-Coder-0.5B-Instruct": LANGUAGES,
+            },
+        ),
         ResultSet(
             "chat-models",
             {"SmolLM2-135M-Instruct": CHAT} | dict.fromkeys(CHAT_MODELS, CHAT_LARGER),
@@ -311,7 +333,7 @@ def value_row(result: Measurement | None, seconds: float) -> dict[str, object]:
         "p": "" if result.p is None else number(result.p.value),
         "queries": result.n + len(result.dropped),
         "detectable": number(result.detectable, 3),
-        "seconds": f"{seconds:.0f}",
+        "seconds": "" if math.isnan(seconds) else f"{seconds:.0f}",
         "skill": skill_text(result),
         "mark": failed_calibration_mark(result),
     }
@@ -419,6 +441,8 @@ def write(result_set: ResultSet, folder: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         write_atomic(str(path), text.encode())
     page = RESULTS / f"{result_set.page}.md"
+    if not page.exists():
+        return
     above, _, rest = page.read_text().partition(BEGIN)
     _, _, below = rest.partition(END)
     parts = "\n".join(filter(None, (summary(texts["values"]), compared_with_peers(folder))))

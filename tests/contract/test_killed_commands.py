@@ -32,8 +32,8 @@ ORPHAN_SECONDS = 5
 """Time within which every process of a killed command must have ended."""
 IN_A_ROW = (2, 6)
 """Kills of a run before it may end."""
-VOLATILE = ("lock",)
-"""Files that are no results."""
+VOLATILE = ("lock", "costs.csv", "cost.json")
+"""Files that are no results: a lock, and measured seconds."""
 ENDS = (0, 2)
 """Exit codes of a run that ended: an audit of an untrained model is inconclusive."""
 PLAN = ("audit.json", "study.json", "levelhead-run.json")

@@ -126,9 +126,13 @@ def effect_sd_interval(table: Table, *, level: float = 0.95) -> Interval:
     tail = (1 + level) / 2
     scale *= float(stats.t.ppf(tail, df * (n - 1)) / stats.norm.ppf(tail)) ** 2
     statistic = n * float(means @ means) / scale
+    # Groups that are more alike than half of all samples without an effect would give an interval
+    # of no width at 0, as if the effect were known to be absent: the upper end is then that of the
+    # median.
+    typical = max(statistic, float(stats.chi2.median(df)))
     ends = [
-        math.sqrt(_invert_noncentral_chi_square(statistic, df, probability) * scale / n / n_groups)
-        for probability in (tail, 1 - tail)
+        math.sqrt(_invert_noncentral_chi_square(value, df, probability) * scale / n / n_groups)
+        for value, probability in ((statistic, tail), (typical, 1 - tail))
     ]
     return Interval(
         low=ends[0], high=ends[1], level=level, method=f"noncentral chi-square, {n} items"

@@ -151,3 +151,12 @@ def test_equal_values_of_all_groups_are_not_parity():
 def test_the_largest_gap_names_its_groups():
     text = table_metrics.describe_largest_gap([0.0, 2.0, -1.0], ["a", "b", "c"])
     assert text == "the largest mean is that of b (2), the smallest that of c (-1)"
+
+
+def test_groups_that_are_very_much_alike_have_an_interval_with_a_width():
+    rng = np.random.default_rng(5)
+    noise = rng.standard_normal((24, 3))
+    table = (noise - noise.mean(0)) @ make_effects((3,)).overall
+    interval = effect_sd_interval(table)
+    assert interval.low == 0
+    assert interval.high > 0.05
