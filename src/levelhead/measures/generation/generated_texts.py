@@ -105,7 +105,26 @@ class GeneratedTextMeasure(Measure):
                 "all answers are equal: the model writes the same text after every prompt",
                 hint="look at the answers; give more tokens or a higher temperature",
             )
+        # A copy of the request mentions both groups as often as the request does: its scores would
+        # be equal, whatever the model has learned.
+        if responses.texts and bool((self._repeats_request(responses) | ~is_answer).all()):
+            raise NotMeasurableError(
+                "all answers repeat their request", hint="look at the answers, and at the server"
+            )
         return is_answer
+
+    @staticmethod
+    def _repeats_request(responses: Responses) -> torch.Tensor:
+        """`[items, texts]` whether a text is its own request, or a part of it."""
+        return torch.tensor(
+            [
+                [
+                    _fold_spaces(text) in _fold_spaces(str(query[0]))
+                    for query, text in zip(item.queries, texts, strict=True)
+                ]
+                for item, texts in zip(responses.items, responses.texts, strict=True)
+            ]
+        )
 
     def word_counts(self, responses: Responses) -> torch.Tensor:
         """`[items, texts]` number of words."""
@@ -135,3 +154,7 @@ def score_flat(
     """`[items, texts]` values of the texts."""
     values = function([text for texts in rows for text in texts])
     return torch.tensor([float(v) for v in values], dtype=torch.float64).reshape(len(rows), -1)
+
+
+def _fold_spaces(text: str) -> str:
+    return " ".join(text.casefold().split())
