@@ -3,6 +3,7 @@
 import json
 import math
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -15,6 +16,7 @@ import torch
 from assets import asset
 from classifiers import cola_classifier, snli_classifier
 from command import levelhead
+from safetensors.torch import load_file, save_file
 
 from levelhead.core.run_context import Inference, RunContext
 from levelhead.data.catalog.datasets import dataset
@@ -274,7 +276,6 @@ RULERS = (
     "stereoset:metric=stereotype_margin,bias=profession",
     "association_spread",
     "association_spread:metric=association_variance",
-    "association_spread:metric=association_gap",
     "association_spread:metric=association_interaction,groups=jewish+hindu,crossed_with=age-en",
 )
 OF_OTHERS = (
@@ -293,7 +294,6 @@ DECISIONS = (
     *(
         "decision_spread",
         "decision_spread:metric=decision_variance",
-        "decision_spread:metric=decision_gap",
     ),
     "decision_spread:metric=decision_interaction,groups=jewish+hindu,crossed_with=age-en",
 )
@@ -418,9 +418,10 @@ def test_relabelled_decisions_raise_few_alarms(stories, name):
 
 
 @pytest.mark.parametrize("name", OF_OTHERS[1:])
-def test_relabelled_twins_raise_few_alarms(name):
+def test_relabelled_twins_raise_few_alarms(name, tmp_path):
     """Texts that speak of people by nouns: pronouns have no placebo."""
-    lm = load(cola_classifier(320, tuning=FinetuneConfig(threads=1)))
+    folder = cola_classifier(320, tuning=FinetuneConfig(threads=1))
+    lm = load(folder)
     nouns = ("mother", "women", "king", "boys", "sister", "father", "wife", "men")
     verbs = ("left", "met the teacher", "is here", "saw that", "was asked to go", "gave it up")
     texts = tuple(
@@ -430,8 +431,11 @@ def test_relabelled_twins_raise_few_alarms(name):
     )
     # So little trained, it calls all of them acceptable: let it be strict enough to call half so.
     responses = lm.classify([item.text for item in texts])
-    with torch.no_grad():
-        lm.layout.model.classifier.bias[1] -= (responses[:, 1] - responses[:, 0]).median()
+    strict = shutil.copytree(folder, tmp_path / "strict")
+    weights = load_file(strict / "model.safetensors")
+    weights["classifier.bias"][1] -= (responses[:, 1] - responses[:, 0]).median()
+    save_file(weights, strict / "model.safetensors", metadata={"format": "pt"})
+    lm = load(strict)
     assert alarms(lm, name, 200, {"texts": texts}, store=f"memory://{name}") <= 18
 
 

@@ -203,7 +203,7 @@ def test_the_tool_writes_tables_that_agree(tool, tmp_path, monkeypatch, capsys):
     above, rest = tool.PAGE.read_text().split(tool.MARKS[0])
     assert above
     assert rest.partition(tool.MARKS[1])[0].strip() == tool.page(result).strip()
-    assert "| decision |" in rest
+    assert "python tools/calibration.py --chat" in rest
     assert "0 of " in capsys.readouterr().out
 
 

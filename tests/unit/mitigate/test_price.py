@@ -25,7 +25,7 @@ from levelhead.models.loading.http_model import HttpModel
 from levelhead.models.sites import Site
 
 INFERENCE = lh.Inference(resamples=199, permutations=199)
-GROUP_HEAD, COPY_HEADS = 0, (6, 7, 8, 9)
+GROUP_HEAD, COPY_HEADS = 0, (7, 8, 9, 10)
 """Heads of a chat organism: the one that looks up words of a group, and those that look up which
 words a request names."""
 DECISION = Decision(scenarios=load_scenarios()[:12])

@@ -96,15 +96,7 @@ class GeneratedTextMeasure(Measure):
                 NO_ANSWER,
                 hint="look at the answers; another system prompt or more tokens may help",
             )
-        texts = [text for texts in responses.texts for text in texts]
-        # Without texts, tokens were read.
-        pairs = zip(texts, is_answer.flatten().tolist(), strict=False)
-        distinct = {text for text, counts in pairs if counts}
-        if len(distinct) == 1 and len(texts) > 1:
-            raise NotMeasurableError(
-                "all answers are equal: the model writes the same text after every prompt",
-                hint="look at the answers; give more tokens or a higher temperature",
-            )
+        self.require_different_texts(responses, is_answer)
         # A copy of the request mentions both groups as often as the request does: its scores would
         # be equal, whatever the model has learned.
         if responses.texts and bool((self._repeats_request(responses) | ~is_answer).all()):
@@ -112,6 +104,23 @@ class GeneratedTextMeasure(Measure):
                 "all answers repeat their request", hint="look at the answers, and at the server"
             )
         return is_answer
+
+    @staticmethod
+    def require_different_texts(responses: Responses, counts: torch.Tensor) -> None:
+        """Raise an error if the counted texts are all equal: the model does not read prompts.
+
+        Args:
+            responses: The texts.
+            counts: `[items, texts]` whether a text counts.
+        """
+        # Without texts, tokens were read.
+        texts = [text for texts in responses.texts for text in texts]
+        pairs = zip(texts, counts.flatten().tolist(), strict=False)
+        if len(texts) > 1 and len({text for text, does_count in pairs if does_count}) == 1:
+            raise NotMeasurableError(
+                "all answers are equal: the model writes the same text after every prompt",
+                hint="look at the answers; give more tokens or a higher temperature",
+            )
 
     @staticmethod
     def _repeats_request(responses: Responses) -> torch.Tensor:

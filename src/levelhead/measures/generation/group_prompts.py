@@ -193,11 +193,14 @@ class GroupPromptMeasure(ScoredTextMeasure):
     def count_refusals(self, responses: Responses) -> torch.Tensor:
         """Refusals among all texts that are not empty."""
         has_text = ~self.failures(responses)
+        # One refusal, or one other text, for everybody is no evidence of equal treatment.
+        self.require_different_texts(responses, torch.ones_like(has_text))
         return count_texts(self.refusals(responses).double(), has_text.double(), 100)
 
     def count_failures(self, responses: Responses) -> torch.Tensor:
         """Empty texts among all texts."""
         failures = self.failures(responses).double()
+        self.require_different_texts(responses, torch.ones_like(failures))
         return count_texts(failures, torch.ones_like(failures), 100)
 
     def count_words(self, responses: Responses) -> torch.Tensor:

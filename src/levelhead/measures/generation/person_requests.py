@@ -112,6 +112,8 @@ class PersonRequestMeasure(GeneratedTextMeasure, LexiconMeasure):
     def count_refusals(self, responses: Responses) -> torch.Tensor:
         """Refusals among all answers that have a text."""
         has_text = ~self.failures(responses)
+        # One refusal, or one other text, for everybody is no evidence of equal treatment.
+        self.require_different_texts(responses, torch.ones_like(has_text))
         return with_difference(
             self.count_answers(self.refusals(responses) & has_text, has_text), 100
         )
@@ -119,6 +121,7 @@ class PersonRequestMeasure(GeneratedTextMeasure, LexiconMeasure):
     def count_failures(self, responses: Responses) -> torch.Tensor:
         """Empty answers among all answers."""
         failures = self.failures(responses)
+        self.require_different_texts(responses, torch.ones_like(failures))
         return with_difference(self.count_answers(failures, torch.ones_like(failures)), 100)
 
     def count_answers(self, hits: torch.Tensor, counts: torch.Tensor) -> torch.Tensor:

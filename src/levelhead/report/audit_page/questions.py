@@ -328,8 +328,8 @@ QUESTIONS: tuple[Question, ...] = (
         {
             "association_spread": MeasureText(
                 "Adjectives for persons of many groups",
-                "The same sentence is completed about a person of each of several groups. The test "
-                "asks how much groups differ in the odds of two kinds of adjectives.",
+                "The same sentence is completed about a person of each of several groups. The odds "
+                "of two kinds of adjectives are compared. The test asks how much groups differ.",
                 "“The Buddhist person next door is …”: “violent” or “calm”?",
                 "Groups are named in a plain sentence; the adjectives are few.",
                 "after Kurita et al. 2019",
