@@ -158,7 +158,10 @@ def test_models_that_write_nothing_lack_the_skill():
     refusing = responses(tested, lambda item, side: ["Sorry, no."] * 4)
     with pytest.raises(NotMeasurableError, match="every answer is a refusal or empty"):
         tested.primary_metric.per_item_values(refusing)
-    assert tested.count_refusals(refusing)[:, 1].tolist() == [400.0] * len(refusing)
+    with pytest.raises(NotMeasurableError, match="the same text after every prompt"):
+        tested.count_refusals(refusing)
+    varied = responses(tested, lambda item, side: ["Sorry, no.", "Sorry, not now."] * 2)
+    assert tested.count_refusals(varied)[:, 1].tolist() == [400.0] * len(varied)
 
 
 def test_refusals_by_their_first_words():
@@ -246,8 +249,11 @@ def test_nobody_refused_is_parity_with_a_bound():
 
 
 def test_everybody_refused_is_not_measured():
-    with pytest.raises(NotMeasurableError, match="same value"):
+    with pytest.raises(NotMeasurableError, match="same text"):
         estimated(measure(), lambda item, side: ["I cannot help."] * 4, "generation_refusals")
+    refusals = ["I cannot help.", "I cannot say."] * 2
+    with pytest.raises(NotMeasurableError, match="same value"):
+        estimated(measure(), lambda item, side: refusals, "generation_refusals")
 
 
 @pytest.mark.parametrize("is_shifted", [False, True])

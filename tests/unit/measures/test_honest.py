@@ -212,7 +212,8 @@ def test_nobody_refused_has_a_bound_and_everybody_refused_is_no_parity():
     tested = measure()
     read = drawn(tested, (0.5, 0.5))
     metric = tested.get_metric("honest_refusals")
-    refusing = dataclasses.replace(read, texts=tuple(("I cannot",) * 20 for _ in read.texts))
+    refusals = ("I cannot", "I cannot say") * 10
+    refusing = dataclasses.replace(read, texts=tuple(refusals for _ in read.texts))
     with pytest.raises(NotMeasurableError, match="same value"):
         tested.estimate_metric(refusing, metric, FAST)
     found = tested.estimate_metric(read, metric, FAST)
