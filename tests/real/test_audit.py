@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 
+import pytest
 import torch
 from assets import asset
 from command import levelhead
@@ -34,11 +35,13 @@ def narrowed(source, folder):
         shutil.copy(path, folder)
 
 
+# Interrupted audits of an organism: tests/unit/cli/test_interrupted_audits.py, in the fast tier.
+@pytest.mark.full
 def test_interrupted_it_goes_on_and_prints_data_alone(tmp_path, monkeypatch):
     """Ctrl-C is exit 130 without a traceback; what was answered is not asked again.
 
     Two seconds are not enough for the core suite: the report says that it is no verdict, exit 2.
-    More than 5 s: a new interpreter, and a whole measure, for at least one is always run. The
+    A new interpreter, and a whole measure, for at least one is always run. The
     tokenizer and the data are real; one narrow layer of weights makes that measure a quick one.
     """
     monkeypatch.setenv("LEVELHEAD_DATA", str(asset("data")))  # time is lacking, and no data

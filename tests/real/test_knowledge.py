@@ -36,7 +36,8 @@ def some(which=("nurse", "carpenter")):
 @pytest.mark.parametrize(
     ("form", "name"),
     [("auto", "minibert-en"), ("auto", "stories15m"), ("paper", "stories15m"),
-     pytest.param("auto", "SmolLM2", marks=pytest.mark.full), ("chat", "SmolLM2")],
+     pytest.param("auto", "SmolLM2", marks=pytest.mark.full),
+     pytest.param("chat", "SmolLM2", marks=pytest.mark.full)],
 )  # fmt: skip
 def test_words_and_likeliest_tokens_are_those_of_a_literal_loop(form, name):
     folder = smollm2() if name == "SmolLM2" else asset("models", name)
@@ -108,8 +109,8 @@ def test_the_base_margin_is_found_where_it_was_planted_and_only_there(rho, resul
     assert (0 not in margin.interval) == result, str(margin)
 
 
+@pytest.mark.full  # half a minute; on organisms it is tests/unit/cli/test_knowledge.py
 def test_the_whole_of_it_on_minibert():
-    # More than 5 s: every kind of knowledge before the prompts of all 40 occupations.
     lm = load(asset("models", "minibert-en"))
     result = knowledge(lm, FEW, inference=Inference(resamples=99))
     assert {contrast.kind for contrast in result.contrasts} == set(EXPECTED_VERDICTS)
@@ -121,10 +122,8 @@ def test_the_whole_of_it_on_minibert():
     assert type(result).from_json(result.to_json()) == result
 
 
-@pytest.mark.parametrize(
-    ("sizes", "candidates"),  # more than 5 s: each is put before the prompts of 40 occupations
-    [((2,), 3), pytest.param((2, 4), 6, marks=pytest.mark.full)],
-)
+@pytest.mark.full  # half a minute; on organisms it is tests/unit/cli/test_knowledge.py
+@pytest.mark.parametrize(("sizes", "candidates"), [((2,), 3), ((2, 4), 6)])
 def test_a_prefix_is_chosen_on_one_half_and_reported_on_the_other(sizes, candidates):
     lm = load(asset("models", "minibert-en"))
     cloze = replace(FEW, backgrounds=None)
