@@ -24,7 +24,7 @@ FRAMES = (
 )
 WORDS = (("she", "he"), ("woman", "man"))
 INNER, NEXT = Site("block_out", 0), Site("block_out", 1)
-AT_WORD = SteeringConfig(pooling="word")
+AT_WORD = SteeringConfig(pooling="word", split_by="words")
 
 
 def pairs(words=WORDS):
@@ -176,7 +176,7 @@ def test_conditional_steering_moves_one_group_to_the_other(lm):
 
 def test_neutral_texts_teach_a_detector_to_be_silent(lm):
     other = pairs([("river", "house")])
-    with_neutral = SteeringConfig(pooling="word", neutral=other)
+    with_neutral = SteeringConfig(pooling="word", neutral=other, split_by="words")
     shares = []
     for config in (AT_WORD, with_neutral):
         fit = fit_steering(lm, pairs(), [INNER], config=config)[INNER]
@@ -240,6 +240,22 @@ def test_more_groups_have_a_detector_each_and_a_text_is_in_one_half(lm):
     torch.testing.assert_close(
         edit.vectors.sum(0), torch.zeros(24, dtype=torch.float64), atol=1e-9, rtol=0
     )
+
+
+def test_few_words_are_split_by_their_texts_and_this_is_told(lm):
+    few = tuple(pair._replace(unit=pair.id.split(":")[0]) for pair in pairs())  # two words
+    config = SteeringConfig(pooling="word")
+    fit = fit_steering(lm, few, [INNER], config=config)[INNER]
+    assert fit.split_by == "contexts"
+    train = torch.from_numpy(training_half([pair.id for pair in few], 0))
+    first, second = (word_activations(lm, INNER, side, few)[train].mean(0) for side in (0, 1))
+    torch.testing.assert_close(fit.vector("first"), first - second)
+    many = tuple(pair._replace(unit=f"{i} {pair.unit}") for i in range(2) for pair in pairs())
+    assert len({pair.unit for pair in many}) == 2 * len(FRAMES)
+    # The same texts under two names are one unit: there are ten, and not twenty.
+    assert fit_steering(lm, many, [INNER], config=config)[INNER].split_by == "contexts"
+    apart = tuple(pair._replace(unit=pair.id) for pair in pairs())
+    assert fit_steering(lm, apart, [INNER], config=config)[INNER].split_by == "words"
 
 
 def test_what_cannot_be_read_is_told(lm):

@@ -55,6 +55,10 @@ if TYPE_CHECKING:
 
 SteeringMethod = Literal["shift", "conditional", "mean_matching"]
 """A vector for all texts; for the texts of one group; or one for the texts of each group."""
+SplitBy = Literal["auto", "words", "contexts"]
+"""Half of the words, or half of the texts of every word; "auto" chooses."""
+MIN_WORDS = 20
+"""Number of words from which half of them are enough to fit a detector that reads others."""
 GROUPS = ("first", "second")
 """Names of the groups of unnamed pairs: their first and their second texts."""
 
@@ -71,11 +75,15 @@ class SteeringConfig:
     neutral: Sequence[ContrastPair] = ()
     """Pairs that name no group, such as `placebo_pairs("tense")`: a detector must not fire there.
     Without them, the detectors of two groups part all texts among themselves."""
+    split_by: SplitBy = "auto"
+    """Half that vectors and detectors are fitted on; accuracies are those on the other half, and
+    hold for new words only if words are split."""
     seed: int = 0
-    """Seed of the half of the words that vectors and detectors are fitted on."""
+    """Seed of the halves."""
 
     def __post_init__(self) -> None:
         require_option("detector", self.detector, get_args(DetectorMethod))
+        require_option("split", self.split_by, get_args(SplitBy))
 
 
 @final
@@ -86,13 +94,15 @@ class SteeringFit:
     site: Site
     groups: tuple[str, ...]
     means: torch.Tensor = field(repr=False)
-    """`[groups, width]` mean activation of each group, on the training half of the words."""
+    """`[groups, width]` mean activation of each group, on the training half."""
     weights: torch.Tensor = field(repr=False)
     """`[groups, width]` normals of the detectors."""
     biases: torch.Tensor = field(repr=False)
     """`[groups]` offsets of the detectors."""
     accuracies: tuple[DetectorAccuracy, ...]
-    """Accuracy of each detector, on texts of the other words."""
+    """Accuracy of each detector, on the other half."""
+    split_by: Literal["words", "contexts"]
+    """What was halved: with `contexts` the accuracies hold for these words alone."""
     tokens: TokenSelection
     """Tokens that the edits act on."""
     pooling: ActivationPooling
@@ -182,7 +192,7 @@ def fit_steering(
         config: Tokens that are read, classifier, neutral texts and seed.
     """
     named_pairs = pairs if isinstance(pairs, Mapping) else {GROUPS: pairs}
-    texts = _collect_texts(lm, named_pairs, config.neutral)
+    texts = _collect_texts(lm, named_pairs, config)
     pooling = {
         site: config.pooling or default_pooling(lm, lm.layout.require_site(site)) for site in sites
     }
@@ -204,6 +214,7 @@ def fit_steering(
             detectors.weights,
             detectors.biases,
             detectors.accuracies,
+            split_by=texts.split_by,
             tokens=edited_tokens(site, pooling[site]),
             pooling=pooling[site],
             n_texts=len(texts.texts),
@@ -268,29 +279,29 @@ class _Texts(NamedTuple):
     spans: list[tuple[int, int]]
     labels: list[int]
     units: list[str]
+    split_by: Literal["words", "contexts"]
     dropped: tuple[DroppedItem, ...]
 
 
 def _collect_texts(
     lm: LM,
     named_pairs: Mapping[tuple[str, str], Sequence[ContrastPair]],
-    neutral: Sequence[ContrastPair],
+    config: SteeringConfig,
 ) -> _Texts:
-    """All readable texts, each once, with their groups and words."""
+    """All readable texts, each once, with their groups and the units that are halved."""
     groups = tuple(dict.fromkeys(group for names in named_pairs for group in names))
     if len(groups) < 2:
         raise LevelheadError(
             f"{len(groups)} groups have no difference", hint="give pairs of two groups"
         )
-    unit_of: dict[tuple[str, tuple[int, int], int], str] = {}
-    words = _Merged()
+    pair_of: dict[tuple[str, tuple[int, int], int], ContrastPair] = {}
+    words, contexts = _Merged(), _Merged()
     dropped: list[DroppedItem] = []
-    both_neutral = (NEUTRAL, NEUTRAL)
     sources = [
         ((groups.index(first), groups.index(second)), some)
         for (first, second), some in named_pairs.items()
     ]
-    for labels, some in [*sources, *([(both_neutral, neutral)] if neutral else [])]:
+    for labels, some in [*sources, ((NEUTRAL, NEUTRAL), config.neutral)]:
         readable_pairs, unreadable = drop_unreadable_pairs(lm, some)
         dropped += unreadable
         for pair in readable_pairs:
@@ -298,20 +309,28 @@ def _collect_texts(
                 (pair.first, pair.second), pair.spans, labels, strict=True
             ):
                 # With several groups a text is in several pairs, which must be in one half.
-                words.join(pair.unit, unit_of.setdefault((text, span, label), pair.unit))
-    missing = [group for i, group in enumerate(groups) if i not in {key[2] for key in unit_of}]
+                before = pair_of.setdefault((text, span, label), pair)
+                words.join(pair.unit, before.unit)
+                contexts.join(pair.id, before.id)
+    labels_read = {label for _, _, label in pair_of}
+    missing = [group for i, group in enumerate(groups) if i not in labels_read]
     if missing:
         reason = f": {dropped[0].reason}" if dropped else ""
         raise NotMeasurableError(
             f"the model can read no text of {missing[0]}{reason}",
             hint="give pairs of words that its vocabulary has",
         )
+    by_word = [words.root(pair.unit) for pair in pair_of.values()]
+    split_by = config.split_by
+    if split_by == "auto":
+        split_by = "words" if len(set(by_word)) >= MIN_WORDS else "contexts"
     return _Texts(
         groups,
-        [text for text, _, _ in unit_of],
-        [span for _, span, _ in unit_of],
-        [label for _, _, label in unit_of],
-        [words.root(unit) for unit in unit_of.values()],
+        [text for text, _, _ in pair_of],
+        [span for _, span, _ in pair_of],
+        [label for _, _, label in pair_of],
+        by_word if split_by == "words" else [contexts.root(p.id) for p in pair_of.values()],
+        split_by,
         tuple(dropped),
     )
 
