@@ -189,7 +189,7 @@ def _require_detection(
         [int((fires & is_group).sum()), int((~fires & is_group).sum())],
         [int((fires & ~is_group).sum()), int((~fires & ~is_group).sum())],
     ]
-    if not fisher_exact(table, alternative="greater").pvalue < PROBE_ALPHA:
+    if not fisher_exact(np.array(table), alternative="greater").pvalue < PROBE_ALPHA:
         raise NotMeasurableError(
             f"at {where} no linear detector reads {group}: it fires in {table[0][0]} of "
             f"{sum(table[0])} held-out texts of {group} and in {table[1][0]} of {sum(table[1])} "
