@@ -51,7 +51,11 @@ def test_a_summary_counts_models_with_and_without_a_bias(benchmark):
 
 
 def test_mean_matching_removes_a_planted_bias_and_finds_none_where_none_is(benchmark):
-    """A cached model; its labels at random are a null. The full tier has models without a bias."""
+    """A cached model; its labels at random are a null. The full tier has models without a bias.
+
+    One head alone reads groups there, so that placebos are nearly one edit: p is compared, and
+    the outcome is that of the ordinary models in the full tier.
+    """
     organism = make_organism("gpt2", 1.0, visible_head=VISIBLE_HEAD, quick=True)
     (biased,), (null,) = (
         benchmark.run_model(
@@ -59,7 +63,8 @@ def test_mean_matching_removes_a_planted_bias_and_finds_none_where_none_is(bench
         )
         for label_seed in (None, 0)
     )
-    assert biased.outcome == "mitigates"
+    assert biased.outcome in ("mitigates", "untestable: placebos not independent")
+    assert biased.p < 0.05
     assert biased.low > max(biased.placebo_share, 0)
     assert biased.accuracy > 0.9
     assert null.outcome != "mitigates"
