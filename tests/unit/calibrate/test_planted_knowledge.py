@@ -94,9 +94,9 @@ def test_training_on_twins_keeps_knowledge(tmp_path):
     assert report.verdict == "bias reduced, placebos not compared"
 
 
-@pytest.mark.full  # 20 trainings: a minute
-def test_training_on_twins_is_mitigation(tmp_path):
-    """Beyond trainings of as many steps on the same texts without twins, with knowledge kept."""
+@pytest.mark.full  # 20 trainings: minutes
+def test_training_on_twins_gains_more_than_other_trainings(tmp_path):
+    """Trainings of as many steps without twins gain less; they are few independent placebos."""
     trained, corpus, config = train_on_twins(tmp_path, steps=40)
     lines = corpus.read_text().splitlines()
     placebos = []
@@ -114,4 +114,7 @@ def test_training_on_twins_is_mitigation(tmp_path):
         knowledge=evaluate_knowledge(base(), trained, KNOWLEDGE, inference=INFERENCE),
         inference=INFERENCE,
     )
-    assert report.verdict == "mitigation", str(report)
+    (test,) = report.placebo_tests
+    assert test.gain.value > max(test.placebo_gains)
+    assert test.outcome == "untestable: placebos not independent"
+    assert report.verdict == "bias reduced, placebos not compared"

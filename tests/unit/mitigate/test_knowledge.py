@@ -115,6 +115,19 @@ def test_a_base_that_guesses_has_nothing_to_keep(panel_of):
     assert "0 of 1 measures equivalent" in panel.title
 
 
+def test_little_knowledge_is_not_kept_by_a_margin_that_is_most_of_it(panel_of):
+    """62% is shown to be above chance, and below what counts as a skill."""
+
+    def mostly_she(item):
+        return item.group == "female" or int(item.units[0]) < 24
+
+    panel = panel_of(mostly_she, mostly_she)
+    (row,) = panel.changes
+    assert row.base.interval.low > 50
+    assert row.outcome == "inconclusive"
+    assert "62; chance 50, needed 65" in row.reason
+
+
 def test_added_knowledge_is_no_equivalence_and_no_loss(panel_of):
     panel = panel_of(all_but(30), all_right)
     assert panel.changes[0].outcome == "changed"
@@ -178,8 +191,8 @@ def compared(verdict="nearer to parity (lower)"):
     )
 
 
-def judged_by_placebos(*, mitigates=True):
-    test = placebo_judged().placebo_test
+def judged_by_placebos(*, mitigates=True, **options):
+    test = placebo_judged(**options).placebo_test
     return test.model_copy(update={"measure": "seat", "mitigates": mitigates})
 
 
@@ -198,12 +211,17 @@ def test_mitigation_needs_placebos_and_knowledge(panel_of):
         (None, (), "bias reduced, placebos not compared"),
         (kept, (judged_by_placebos(mitigates=False),), "not shown"),
         (lost, (judged_by_placebos(mitigates=False),), "not shown"),
+        # Placebos that are few independent ones decide nothing; a base without a bias does.
+        (kept, (judged_by_placebos(effective=4.0),), "bias reduced, placebos not compared"),
+        (kept, (judged_by_placebos(base_p=0.5),), "not shown"),
     ):
         report = MitigationReport(
             bias=(compared(),), price=(), placebo_tests=tests, knowledge=knowledge
         )
         assert report.verdict == expected
         assert str(report).startswith(f"{expected}: ")
+        parts = report.to_frame("dict")["part"]
+        assert parts.count("knowledge") == (0 if knowledge is None else 1)
     unshown = MitigationReport(bias=(compared("no difference shown"),), price=(), knowledge=kept)
     assert unshown.verdict == "not shown"
 
@@ -216,7 +234,10 @@ def test_every_measure_must_fall_beyond_placebos(panel_of):
         placebo_tests=(judged_by_placebos(),),
         knowledge=panel_of(all_right, all_right),
     )
-    assert report.verdict == "not shown"
+    assert report.verdict == "bias reduced, placebos not compared"
+    unclear = judged_by_placebos(mitigates=False).model_copy(update={"measure": "crows"})
+    both = report.model_copy(update={"placebo_tests": (judged_by_placebos(), unclear)})
+    assert both.verdict == "not shown"
 
 
 # -- removed bias against kept knowledge

@@ -4,8 +4,8 @@ The language contains factual gender beside the planted bias: a person is named 
 (a lady, a father), and all pronouns about the person agree, in every text and at every dose. No
 target occurs in the sentences here, so that the bias helps with none of them.
 
-All words of the language are asked about. They are no sample of others, so sentences are the
-sampled units.
+The sentences are about all words of the language, which are no sample of others, so sentences are
+the sampled units.
 """
 
 from __future__ import annotations

@@ -17,6 +17,7 @@ from levelhead.core.errors import LevelheadError, NotMeasurableError
 from levelhead.core.notebook import NotebookResult
 from levelhead.core.results import DroppedItem, Estimate, Measurement, Record
 from levelhead.core.run_context import Inference, RunContext
+from levelhead.measures.skills.checks import CHANCE, SKILL_THRESHOLD
 from levelhead.measures.utility.definitional_gender import DefinitionalGender
 from levelhead.measures.utility.pronoun_agreement import PronounAgreement
 from levelhead.mitigate.evaluation.gain import keep_common_items
@@ -218,8 +219,10 @@ def _compare_knowledge(
             f"the share that guessing reaches is not known for {measure.name}",
             hint="give a measure whose chance level is known, such as accuracy",
         )
-    # Without the knowledge both models guess alike, which would look like equivalence.
-    has_skill = base.interval.low > chance
+    # Without the knowledge both models guess alike, which would look like equivalence; of little
+    # knowledge, the margin would be most. The threshold is that of skill checks.
+    threshold = chance + (100 - chance) * (SKILL_THRESHOLD - CHANCE) / (100 - CHANCE)
+    has_skill = base.interval.low > chance and base.value >= threshold
     if not has_skill:
         outcome: Outcome = "inconclusive"
     elif is_equivalent(change.interval, margin):
@@ -234,7 +237,9 @@ def _compare_knowledge(
         margin=margin,
         chance=chance,
         outcome=outcome,
-        reason="" if has_skill else f"{NO_SKILL} ({base.value:.4g}, chance {chance:.4g})",
+        reason=""
+        if has_skill
+        else f"{NO_SKILL} ({base.value:.4g}; chance {chance:.4g}, needed {threshold:.4g})",
         dropped=dropped,
     )
 

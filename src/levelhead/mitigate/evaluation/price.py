@@ -13,6 +13,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Literal, cast
 
 from levelhead.core.errors import LevelheadError, NotMeasurableError
+from levelhead.core.frames import make_number_row
 from levelhead.core.notebook import NotebookResult
 from levelhead.core.results import Record
 from levelhead.core.run_context import Inference, RunContext
@@ -27,6 +28,7 @@ from levelhead.measures.utility.instructions import Instructions
 from levelhead.measures.utility.perplexity import Perplexity, PseudoPerplexity
 from levelhead.measures.utility.pronoun_agreement import PronounAgreement
 from levelhead.mitigate.controls.placebo_test import (
+    NO_EFFECT,
     PlaceboResponses,
     PlaceboTest,
     run_placebo_test,
@@ -99,7 +101,7 @@ class MitigationReport(NotebookResult, Record):
         # The skill comes second: without knowledge, the model often lacks the skill as well.
         if any(map(_lacks_skill, self.bias)):
             return "not shown"
-        if not self.placebo_tests:
+        if not self._has_tested_placebos:
             return "bias reduced, placebos not compared"
         if self.knowledge is None:
             return "bias reduced, knowledge not measured"
@@ -108,13 +110,23 @@ class MitigationReport(NotebookResult, Record):
         return "mitigation"
 
     @property
+    def _has_tested_placebos(self) -> bool:
+        """Whether placebos could show a mitigation by every measure."""
+        testable = {test.measure for test in self.placebo_tests if test.is_testable}
+        return bool(self.bias) and testable >= {row.measure for row in self.bias}
+
+    @property
     def _has_bias_fallen(self) -> bool:
-        """Whether every measure falls beyond its placebos; without placebos, whether some falls."""
-        if not self.placebo_tests:
-            return any(row.verdict.startswith(NEARER) for row in self.bias)
+        """Whether every measure falls beyond its placebos; without a test, whether some falls."""
         # All of them: the best of several measures would need a correction.
-        tested = {test.measure for test in self.placebo_tests if test.mitigates}
-        return bool(self.bias) and tested >= {row.measure for row in self.bias}
+        if self._has_tested_placebos:
+            return all(test.mitigates for test in self.placebo_tests)
+        # Untestable is neither for nor against, except that a base without a bias has none to lose.
+        without_effect = {test.measure for test in self.placebo_tests if test.outcome == NO_EFFECT}
+        return any(
+            row.verdict.startswith(NEARER) and row.measure not in without_effect
+            for row in self.bias
+        )
 
     @property
     def title(self) -> str:
@@ -125,12 +137,21 @@ class MitigationReport(NotebookResult, Record):
         return f"{self.verdict}: nearer to parity by {reduced}; worse in {costs}{missing}"
 
     def to_rows(self) -> list[dict[str, object]]:
-        """The rows of all comparisons."""
-        return [
+        """The rows of all comparisons, and the changes of knowledge."""
+        rows: list[dict[str, object]] = [
             {"measure": row.measure, "part": part, **cells}
             for part, comparisons in (("bias", self.bias), ("price", self.price))
             for row in comparisons
             for cells in row.to_rows()
+        ]
+        changes = () if self.knowledge is None else self.knowledge.changes
+        return rows + [
+            {
+                "measure": row.measure,
+                "part": "knowledge",
+                **make_number_row(row.change.name, row.change),
+            }
+            for row in changes
         ]
 
     def __str__(self) -> str:
@@ -183,8 +204,7 @@ def evaluate_mitigation(
         mitigated: The same with edits, with a system prompt, or trained further.
         measures: Measures of bias.
         price: Measures of utility; by default those of `list_price_measures`.
-        placebos: The base with placebo edits, or trained as long without the mitigation; 19 or
-            more.
+        placebos: The base with placebo edits, 19 or more that amount to as many independent ones.
         knowledge: Result of `evaluate_knowledge` for the same models.
         inference: Seed, resamples and level.
         context: Store, threads, progress and cancellation.
