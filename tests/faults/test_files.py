@@ -10,6 +10,7 @@ import time
 from contextlib import suppress
 
 import numpy as np
+import polars
 import pytest
 import zoo
 from faults import change_json
@@ -401,6 +402,24 @@ def test_lines_of_a_corpus(line, tmp_path):
     (tmp_path / "a.jsonl").write_bytes(b'{"text": "he works"}\n' + line + b"\n")
     (piece,) = split_corpus([tmp_path / "a.jsonl"])
     with pytest.raises(LevelheadError):
+        read_texts(piece)
+
+
+def test_a_parquet_file_of_a_few_bytes_and_many_texts(tmp_path, monkeypatch):
+    """Two kilobytes hold 200 GB of text: refused before any of it is in memory."""
+    text = polars.Series("text", ["x" * 1_000_000]).cast(polars.Categorical)
+    path = tmp_path / "bomb.parquet"
+    polars.DataFrame([text.new_from_index(0, 200_000)]).write_parquet(path)
+    (piece,) = split_corpus([str(path)])
+    assert path.stat().st_size < 10_000
+    with pytest.raises(LevelheadError, match="hold 200,000,000,000 bytes of text") as error:
+        read_texts(piece)
+    assert "one document in a row" in error.value.hint
+    polars.DataFrame([text.cast(polars.String)]).write_parquet(tmp_path / "text.parquet")
+    (piece,) = split_corpus([str(tmp_path / "text.parquet")])
+    assert len(read_texts(piece)) == 1
+    monkeypatch.setattr("levelhead.data.corpus.reader.MAX_PIECE_BYTES", 999_999)
+    with pytest.raises(LevelheadError, match="bytes of text"):
         read_texts(piece)
 
 

@@ -288,10 +288,15 @@ def test_weights_that_are_replaced_while_the_model_is_open_are_an_error(tmp_path
         _ = lm.content_hash
 
 
-def test_weights_that_are_changed_in_memory_are_an_error():
+@pytest.mark.parametrize("way", ["in place", "assigned"])
+def test_weights_that_are_changed_in_memory_are_an_error(way):
     lm = load(checkpoint(0.0))
     before = lm.content_hash
-    lm.layout.model.classifier.weight.zero_()
+    weight = lm.layout.model.classifier.weight
+    if way == "in place":
+        weight.zero_()
+    else:
+        weight.data = weight.data * 0
     with pytest.raises(LevelheadError, match="changed in memory") as error:
         _ = lm.content_hash
     assert "lm.edited" in error.value.hint

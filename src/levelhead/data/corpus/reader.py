@@ -28,6 +28,10 @@ PIECE_BYTES = 16 * 2**20
 """Approximate number of bytes in a piece."""
 PIECE_ROWS = 262_144
 """Number of rows in a piece of a Parquet file."""
+# A row of web text has 3 KB on average, so a piece about 1 GB; a column of equal texts takes a few
+# bytes in a file and may take terabytes in memory.
+MAX_PIECE_BYTES = 8 * 2**30
+"""Largest size of the texts in a piece of a Parquet file."""
 
 
 class CorpusPiece(NamedTuple):
@@ -116,6 +120,7 @@ def read_texts(piece: CorpusPiece) -> Sequence[str]:
     """Return the texts of a piece unchanged; for Parquet a column without missing values."""
     if piece.url.endswith(".parquet"):
         _check_unchanged(piece)
+        _check_decoded_size(piece)
         length = piece.end - piece.start
         (column_rows,) = _query_parquet(
             piece.url, lambda _, column: [column.slice(piece.start, length)]
@@ -142,6 +147,7 @@ def read_matching_texts(piece: CorpusPiece, pattern: str) -> tuple[int, Sequence
         all_texts = read_texts(piece)
         return len(all_texts), all_texts
     _check_unchanged(piece)
+    _check_decoded_size(piece)
 
     def build_query(polars: Any, column: Any) -> Any:
         rows = column.slice(piece.start, piece.end - piece.start).drop_nulls()
@@ -170,8 +176,16 @@ def count_parquet_rows(url: str) -> int:
     return int(row_count.item())
 
 
-def _query_parquet(url: str, build_query: Callable[[Any, Any], Any]) -> Any:
-    """Query the column `text` of a Parquet file; of local files only this column is read."""
+def _query_parquet(
+    url: str, build_query: Callable[[Any, Any], Any], *, is_text: bool = True
+) -> Any:
+    """Query the column `text` of a Parquet file; of local files only this column is read.
+
+    Args:
+        url: path or URL of the file.
+        build_query: makes lazy frames from Polars and the column.
+        is_text: whether the column is converted to text.
+    """
     try:
         import polars
     except ImportError:
@@ -179,12 +193,33 @@ def _query_parquet(url: str, build_query: Callable[[Any, Any], Any]) -> Any:
     # Polars reads local files lazily; remote files are downloaded once for all pieces.
     source = url if "://" not in url else io.BytesIO(_cached_bytes(url))
     try:
-        column = polars.scan_parquet(source).select(polars.col("text").cast(polars.String))
+        column = polars.scan_parquet(source).select("text")
+        if is_text:
+            column = column.select(polars.col("text").cast(polars.String))
         return polars.collect_all(build_query(polars, column))
     except polars.exceptions.PolarsError as error:
         raise LevelheadError(
             f"{url} has no column of text: {error}", hint="name the column of texts `text`"
         ) from None
+
+
+def _check_decoded_size(piece: CorpusPiece) -> None:
+    """Raise an error for a piece whose texts would not fit in memory."""
+
+    def build_query(polars: Any, column: Any) -> Any:
+        rows = column.slice(piece.start, piece.end - piece.start)
+        # Categories are counted as such: as text, each row would be a copy of its category.
+        is_categorical = column.collect_schema()["text"] in (polars.Categorical, polars.Enum)
+        texts = polars.col("text") if is_categorical else polars.col("text").cast(polars.String)
+        lengths = (texts.cat if is_categorical else texts.str).len_bytes()
+        return [rows.select(lengths.cast(polars.UInt64).sum())]
+
+    (size,) = _query_parquet(piece.url, build_query, is_text=False)
+    if size.item() > MAX_PIECE_BYTES:
+        raise LevelheadError(
+            f"{piece.end - piece.start:,} rows of {piece.url} hold {size.item():,} bytes of text",
+            hint="write shorter texts: one document in a row",
+        )
 
 
 def _check_unchanged(piece: CorpusPiece) -> None:

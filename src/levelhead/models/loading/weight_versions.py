@@ -15,29 +15,30 @@ from levelhead.core.errors import LevelheadError
 if TYPE_CHECKING:
     import torch
 
-_VERSIONS: WeakKeyDictionary[torch.nn.Module, int] = WeakKeyDictionary()
+_VERSIONS: WeakKeyDictionary[torch.nn.Module, tuple[int, int]] = WeakKeyDictionary()
 
 
 def record_versions(model: torch.nn.Module) -> None:
     """Record the weights of a model as those that its hash stands for."""
-    _VERSIONS[model] = _count_changes(model)
+    _VERSIONS[model] = _fingerprint(model)
 
 
 def check_versions(model: torch.nn.Module) -> None:
     """Raise an error if a weight was changed in place since `record_versions`."""
-    if _VERSIONS.setdefault(model, n_changes := _count_changes(model)) != n_changes:
+    if _VERSIONS.setdefault(model, fingerprint := _fingerprint(model)) != fingerprint:
         raise LevelheadError(
             "the weights were changed in memory after the model was loaded",
             hint="use lm.edited(...), or save the changed model and load it from there",
         )
 
 
-def _count_changes(model: torch.nn.Module) -> int:
-    """Number of changes in place, as torch counts them for its gradients.
+def _fingerprint(model: torch.nn.Module) -> tuple[int, int]:
+    """Number of changes in place, as torch counts them for its gradients, and where weights lie.
 
-    Assignments to `.data` are not counted, nor are weights that accelerate moves to and fro.
+    An assignment to `weight.data` counts as no change, but moves the weight. Changes in place of
+    `weight.data` are not noticed, nor are those of weights that accelerate moves to and fro.
     """
     weights = [*model.parameters()]
     if any(weight.is_meta or weight.is_inference() for weight in weights):
-        return 0
-    return sum(weight._version for weight in weights)
+        return 0, 0
+    return sum(weight._version for weight in weights), hash(tuple(w.data_ptr() for w in weights))
