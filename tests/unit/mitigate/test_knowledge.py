@@ -17,10 +17,11 @@ from levelhead.mitigate.evaluation.knowledge import (
     evaluate_knowledge,
     list_knowledge_measures,
 )
-from levelhead.mitigate.evaluation.knowledge_front import compare_edits
+from levelhead.mitigate.evaluation.knowledge_front import compare_edits, group_edits
 from levelhead.mitigate.evaluation.price import MitigationReport
 from levelhead.models.edits.base import HeadScale
 from levelhead.models.sites import Site
+from levelhead.report.study_page import draw_figures, write_study_page
 
 UNITS = 100
 TEXTS = tuple(
@@ -269,3 +270,35 @@ def test_edits_stand_in_the_plane_of_bias_and_knowledge(panel_of):
     assert "margin of 5" in " ".join(specification["title"]["subtitle"])
     with pytest.raises(LevelheadError, match="no common measure of bias"):
         compare_edits({"a": report(kept, 0.5), "b": report(None, 0.5)})
+
+
+def test_edits_of_a_study_are_placed_by_model(panel_of, tmp_path):
+    kept = panel_of(all_right, all_right)
+
+    def report(model_name, knowledge=kept, distance=True):
+        first = measurement(1.0, model=model_name)
+        provenance = first.provenance.model_copy(update={"model_hash": model_name * 64})
+        row = compared().model_copy(
+            update={"first": first.model_copy(update={"provenance": provenance})}
+        )
+        row = row if distance else row.model_copy(update={"distance": None})
+        return MitigationReport(bias=(row,), price=(), knowledge=knowledge)
+
+    reports = {
+        "cda": report("a"),
+        "mask": report("a"),
+        "other model": report("b"),
+        "no panel": report("a", None),
+        "no parity": report("a", distance=False),
+    }
+    fronts = group_edits(reports)
+    assert [[point.name for point in front.points] for front in fronts] == [
+        ["cda", "mask"],
+        ["other model"],
+    ]
+    results = {f"mitigation.{name}": row for name, row in list(reports.items())[:1]}
+    figures = draw_figures(results, tmp_path)
+    assert figures == ("knowledge.seat.1",)
+    page = write_study_page(results, None, tmp_path, title="x", figures=figures).read_text()
+    assert "bias reduced, placebos not compared: nearer to parity by seat" in page
+    assert 'src="figures/knowledge.seat.1.svg"' in page

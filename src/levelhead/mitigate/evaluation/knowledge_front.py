@@ -78,6 +78,26 @@ def compare_edits(reports: Mapping[str, MitigationReport]) -> KnowledgeFront:
     return KnowledgeFront(bias_measure=bias_measures.pop(), margin=margins.pop(), points=points)
 
 
+def group_edits(reports: Mapping[str, MitigationReport]) -> tuple[KnowledgeFront, ...]:
+    """Place the edits of a study, those of one model, measure and margin together.
+
+    Edits without a panel of knowledge, or without a measure of bias that has a parity, are left
+    out: their numbers are in tables.
+
+    Args:
+        reports: Reports of edits by name.
+    """
+    by_base: dict[tuple[str, str, float], dict[str, MitigationReport]] = {}
+    for name, report in reports.items():
+        panel = report.knowledge
+        if not report.bias or report.bias[0].distance is None or panel is None or not panel.changes:
+            continue
+        base = report.bias[0].first
+        key = (base.provenance.model_hash, base.measure, panel.margin)
+        by_base.setdefault(key, {})[name] = report
+    return tuple(map(compare_edits, by_base.values()))
+
+
 def _estimate_gain(report: MitigationReport) -> Estimate:
     """The decrease of the distance from parity, by the first measure of bias."""
     row = report.bias[0]
