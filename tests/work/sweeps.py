@@ -359,7 +359,7 @@ def edits_by_knowledge():
             change=estimate_of("change", change, 2.0, unit="percentage points"),
             knowledge_measure="definitional_gender",
             verdict=verdict,
-            is_on_front=change > -30,
+            is_on_front=name == "cda",
         )
         for name, gain, change, verdict in (
             ("cda", 0.06, -0.5, "mitigation"),

@@ -6,11 +6,13 @@ from functools import cache
 
 import pytest
 
+from levelhead.calibrate.organisms.language_pairs import make_planted_pairs
 from levelhead.calibrate.organisms.organism import make_organism
 from levelhead.core.run_context import Inference
 from levelhead.mitigate.evaluation.knowledge import evaluate_knowledge
 from levelhead.mitigate.evaluation.price import evaluate_mitigation
 from levelhead.mitigate.heads.mask import mask_heads
+from levelhead.mitigate.projection.baselines import leace, sentence_debias
 from levelhead.mitigate.training.cda_and_dropout import cda
 from levelhead.models.loading.load import load
 from levelhead.models.sites import Site
@@ -70,6 +72,18 @@ def test_masking_another_head_keeps_knowledge():
     lm = base()
     masked = lm.edited(mask_heads([Site("head_out", 0, 1)]))
     assert evaluate_knowledge(lm, masked, KNOWLEDGE, inference=INFERENCE).is_kept
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("fit_edit", [leace, sentence_debias])
+def test_erasing_the_group_at_every_layer_loses_knowledge(fit_edit):
+    """What such an edit reduces is more than a bias, whichever way the directions are fitted."""
+    lm = base()
+    pairs = make_planted_pairs(ORGANISM.language)[::4]
+    sites = [Site("block_out", layer) for layer in range(lm.layout.layers)]
+    edits = [edit for site in sites for edit in fit_edit(lm, pairs, site, pooling="mean")]
+    panel = evaluate_knowledge(lm, lm.edited(*edits), KNOWLEDGE, inference=INFERENCE)
+    assert set(panel.lost) == {"definitional_gender", "pronoun_agreement"}
 
 
 def train_on_twins(folder, steps):

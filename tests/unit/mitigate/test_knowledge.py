@@ -12,13 +12,14 @@ import levelhead as lh
 from levelhead.core.errors import LevelheadError, NotMeasurableError
 from levelhead.measures.compare import Comparison
 from levelhead.measures.utility.definitional_gender import DefinitionalGender
+from levelhead.mitigate.controls.placebo_test import PlaceboResponses, run_placebo_test
 from levelhead.mitigate.evaluation.knowledge import (
     KnowledgePanel,
     evaluate_knowledge,
     list_knowledge_measures,
 )
 from levelhead.mitigate.evaluation.knowledge_front import compare_edits, group_edits
-from levelhead.mitigate.evaluation.price import MitigationReport
+from levelhead.mitigate.evaluation.price import MitigationReport, evaluate_mitigation
 from levelhead.models.edits.base import HeadScale
 from levelhead.models.sites import Site
 from levelhead.report.study_page import draw_figures, write_study_page
@@ -151,6 +152,8 @@ def test_only_shares_of_right_answers_have_a_margin():
     for name in ("crows", "pppl", "pronoun_agreement_margin"):
         with pytest.raises(LevelheadError, match="is no share of right answers"):
             evaluate_knowledge(BASE, EDITED, [made(name)])
+    with pytest.raises(LevelheadError, match="the two models are the same"):
+        evaluate_knowledge(BASE, BASE, [MEASURE])
     with pytest.raises(LevelheadError, match="a margin of 0 percentage points"):
         evaluate_knowledge(BASE, EDITED, [MEASURE], margin=0)
     names = [measure.name for measure in list_knowledge_measures(BASE)]
@@ -302,3 +305,24 @@ def test_edits_of_a_study_are_placed_by_model(panel_of, tmp_path):
     page = write_study_page(results, None, tmp_path, title="x", figures=figures).read_text()
     assert "bias reduced, placebos not compared: nearer to parity by seat" in page
     assert 'src="figures/knowledge.seat.1.svg"' in page
+
+
+def test_placebos_are_models_like_any_other():
+    """Their gains are those of the placebo test on what each of them answers."""
+    measure, lm = made("crows_margin"), model("crows_margin")
+    edited, *placebos = (lm.edited(HeadScale([Site("head_out", 1, i)], 0)) for i in range(4))
+    report = evaluate_mitigation(lm, edited, [measure], price=[], placebos=placebos, inference=FAST)
+    (test,) = report.placebo_tests
+    responses = PlaceboResponses(*(measure.read(each)[0] for each in (lm, edited)), [
+        measure.read(placebo)[0] for placebo in placebos
+    ])  # fmt: skip
+    assert test == run_placebo_test(measure, responses, inference=FAST, min_placebos=1)
+    assert len(test.placebo_gains) == 3
+    assert test.outcome.startswith("untestable")  # three are too few, whatever they gain
+    assert report.verdict in ("not shown", "bias reduced, placebos not compared")
+    unchanged = lm.edited(HeadScale([Site("head_out", 1, 0)], 1))
+    same = evaluate_mitigation(
+        lm, unchanged, [measure], price=[], placebos=placebos, inference=FAST
+    )
+    assert same.placebo_tests == ()
+    assert [row.reason.startswith("placebos: ") for row in same.unmeasured] == [False, True]

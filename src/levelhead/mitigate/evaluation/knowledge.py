@@ -181,6 +181,12 @@ def evaluate_knowledge(
         raise LevelheadError(
             f"a margin of {margin:g} percentage points", hint="give a number between 0 and 100"
         )
+    # A forgotten edit would read as one that keeps everything.
+    if lm.content_hash == edited.content_hash:
+        raise LevelheadError(
+            "the two models are the same: everything would be kept",
+            hint="give the base first, and then the same with an edit",
+        )
     measures = list_knowledge_measures(lm) if measures is None else measures
     for measure in measures:
         metric = measure.primary_metric

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
+from levelhead.mitigate.evaluation.price import Verdict
 from levelhead.report.lazy_altair import alt
 from levelhead.report.theme import (
     INK,
+    OKABE_ITO,
     apply_theme,
-    category_scale,
     format_estimate,
     inline_data,
     subtitle_lines,
@@ -51,7 +52,7 @@ def knowledge_chart(result: KnowledgeFront, *, subject: str = "") -> ChartType:
     y = alt.Y("change:Q", title="change of knowledge (percentage points)")
     colour = alt.Color(
         "verdict:N",
-        scale=category_scale(sorted({point.verdict for point in result.points})),
+        scale=_verdict_scale(result),
         legend=alt.Legend(title=None, orient="top", columns=2, labelLimit=300),
     )
     points = alt.Chart(inline_data(rows))
@@ -86,6 +87,13 @@ def knowledge_chart(result: KnowledgeFront, *, subject: str = "") -> ChartType:
         ],
         width=WIDTH,
     )
+
+
+def _verdict_scale(result: KnowledgeFront) -> alt.Scale:
+    """The colour of each verdict, which is the same in every chart."""
+    colours = dict(zip(get_args(Verdict), OKABE_ITO, strict=False))
+    shown = [verdict for verdict in colours if verdict in {row.verdict for row in result.points}]
+    return alt.Scale(domain=shown, range=[colours[verdict] for verdict in shown])
 
 
 def _reference_layers(margin: float, x: Any, y: Any) -> list[Any]:
