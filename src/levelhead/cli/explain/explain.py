@@ -333,7 +333,7 @@ add_command(
     "mediation",
     mediation_command,
     "levelhead explain mediation bert-base-uncased -m crows:metric=crows_margin",
-    "levelhead explain mediation gpt2 -m cloze --twins nurse=guard,editor=cook --direct",
+    "levelhead explain mediation gpt2 -m cloze --twins nurse=guard --direct",
     command_class=CachingCommand,
 )
 add_command(
