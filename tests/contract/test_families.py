@@ -7,6 +7,7 @@ import pytest
 import torch
 import transformers
 import zoo
+from shifts import conditional_shift, shift
 
 from levelhead.models.architectures.families import FAMILIES
 from levelhead.models.architectures.model_layout import is_linear
@@ -322,8 +323,9 @@ def erasure(lm, site, **options):
     return Erasure(site, left=basis, right=basis, mean=mean, **options)
 
 
+@pytest.mark.parametrize("make", [erasure, shift])
 @pytest.mark.parametrize("kind", ["language", "classifier"])
-def test_an_affine_edit_is_baked_unless_there_is_no_bias(family, kind):
+def test_an_affine_edit_is_baked_unless_there_is_no_bias(family, kind, make):
     lm = model(family, kind=kind)
     layers = range(LAYERS) if lm.layout.family.shares_layer_weights else (1,)
     sites = [Site(stream, layer, 1) for stream in PER_HEAD_STREAMS for layer in layers]
@@ -340,7 +342,7 @@ def test_an_affine_edit_is_baked_unless_there_is_no_bias(family, kind):
 
     for stream in dict.fromkeys(site.stream for site in sites):
         here = [site for site in sites if site.stream == stream]
-        edited = lm.edited(*(erasure(lm, site, **options.get(site, {})) for site in here))
+        edited = lm.edited(*(make(lm, site, **options.get(site, {})) for site in here))
         module = lm.layout.hook_point(stream, here[0].layer).module
         if stream in lm.layout.family.position_shared_streams:
             refused = "applied to position embeddings"
@@ -361,6 +363,8 @@ def test_what_cannot_be_baked_is_refused_by_name(family):
     lm = model(family)
     refused = [
         projection(lm, Site("block_out", 1)),
+        shift(lm, Site("block_out", 1)),
+        conditional_shift(lm, Site("head_out", 1, 0)),
         projection(lm, Site("block_out", LAYERS - 1)),
         projection(lm, Site("embeddings")),
         projection(lm, Site("query", 1, 0), tokens="first"),

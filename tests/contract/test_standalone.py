@@ -5,6 +5,7 @@ import re
 import pytest
 import torch
 import zoo
+from shifts import conditional_shift, shift
 
 from levelhead.models.architectures.families import FAMILIES
 from levelhead.models.edits.base import HeadScale, Projection
@@ -38,12 +39,16 @@ def everywhere(lm):
     for stream in PER_HEAD_STREAMS:
         yield projection(lm, Site(stream, 1, 1), weights=torch.tensor([1, 0.4]))
         yield erasure(lm, Site(stream, 1))
+        yield shift(lm, Site(stream, 1, 0), strength=0.3)
+        yield conditional_shift(lm, Site(stream, 0), strength=0.3)
         yield projection(lm, Site(stream, 2), tokens=first)
     yield projection(lm, Site("embeddings"), tokens=first)
     yield projection(lm, Site("mlp_out", 1))
     for layer in range(3):
         yield erasure(lm, Site("block_out", layer), tokens=first if layer == 2 else "all")
         yield projection(lm, Site("block_out", layer))
+        yield shift(lm, Site("block_out", layer), strength=-0.5)
+        yield conditional_shift(lm, Site("block_out", layer), strength=0.2, tokens=first)
 
 
 def read_output(lm, row, size):

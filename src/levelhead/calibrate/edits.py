@@ -330,7 +330,7 @@ def _measure_edit(
     organism_model: Organism, name: str, lm: LM, edited_lm: LM, measure: Contrast
 ) -> EditEffect:
     utility = (Perplexity if lm.is_causal else PseudoPerplexity)(
-        texts=_draw_neutral_sentences(organism_model)
+        texts=draw_neutral_sentences(organism_model)
     )
     bias, cost = run_measures(
         edited_lm, [measure, utility], against=lm, inference=INFERENCE
@@ -348,7 +348,7 @@ def _measure_edit(
     )
 
 
-def _draw_neutral_sentences(organism_model: Organism) -> tuple[str, ...]:
+def draw_neutral_sentences(organism_model: Organism) -> tuple[str, ...]:
     """Sample new sentences that no bias helps to predict."""
     # A fifth of the documents is about nobody and sentences repeat: 20 times as many suffice.
     documents = organism_model.language.documents(

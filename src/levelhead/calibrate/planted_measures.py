@@ -186,11 +186,19 @@ class PlantedMeasures:
     @cached_property
     def triples(self) -> tuple[TwinTriple, ...]:
         """One triple per pair of targets; the group of the original alternates."""
+        return self.make_triples()
+
+    def make_triples(self, draw: str = "") -> tuple[TwinTriple, ...]:
+        """Make a triple per pair of targets.
+
+        Args:
+            draw: name of the draw of the words that are no targets; another gives other sentences.
+        """
         # Alternating groups: if all originals were of one group, a default to it would look like a
         # stereotype.
         triples = []
         for i, pair in enumerate(self.pairs):
-            group, key = i % 2, f"{pair.family} {pair.number}"
+            group, key = i % 2, f"{draw}{pair.family} {pair.number}"
             contexts = [
                 self.fill_pattern(CONTEXT_PATTERN, key, group=side) for side in (group, 1 - group)
             ]

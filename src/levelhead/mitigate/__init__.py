@@ -51,5 +51,10 @@ if TYPE_CHECKING:
     )
     from levelhead.mitigate.selection.user_task import TaskFiles as TaskFiles
     from levelhead.mitigate.selection.user_task import load_user_task as load_user_task
+    from levelhead.mitigate.steering.candidates import steering_candidates as steering_candidates
+    from levelhead.mitigate.steering.fit import SteeringConfig as SteeringConfig
+    from levelhead.mitigate.steering.fit import SteeringFit as SteeringFit
+    from levelhead.mitigate.steering.fit import fit_steering as fit_steering
+    from levelhead.mitigate.steering.fit import steer as steer
 
 __getattr__, __dir__, __all__ = attach(__name__, __file__)

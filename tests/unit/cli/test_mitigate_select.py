@@ -98,6 +98,8 @@ def test_what_is_wrong_is_said(given):
     assert "there is no bias measure named 'fair'" in str(result.exception)
     result = invoke(0.0, given, "--head-ranking", "luck")
     assert "there is no way to rank heads named 'luck'" in str(result.exception)
+    result = invoke(0.0, given, "--kinds", "mask,luck")
+    assert "there is no kind of edit named 'luck'" in str(result.exception)
 
 
 def test_the_names_are_those_of_python():
@@ -117,6 +119,6 @@ def test_the_names_are_those_of_python():
         *("store", "threads"),
         *("batch_size", "revision", "device", "dtype", "allow_pickle"),
     }
-    for name in subset & theirs - {"dev", "test", "groups", "labels"}:
+    for name in subset & theirs - {"dev", "test", "groups", "labels", "kinds"}:
         assert inspect.signature(verb).parameters[name].default == python_defaults[name]
     assert isinstance(typer.main.get_command(app).commands["mitigate"].commands["select"].help, str)

@@ -115,10 +115,10 @@ def test_results_of_earlier_versions_are_read():
     assert PlaceboTest(**old).outcome == "mitigates"
 
 
-def test_only_projections_have_placebos():
+def test_masks_have_no_placebos():
     lm, measure = model("strength"), made("strength")
     mask = (HeadScale([Site("head_out", 1, 0)], 0),)
-    with pytest.raises(LevelheadError, match="along other directions, not a HeadScale"):
+    with pytest.raises(LevelheadError, match="erasures of other labels, not HeadScale"):
         evaluate_with_placebos(
             lm,
             measure,

@@ -6,7 +6,7 @@ import pytest
 from biased_classifier import LEXICON, TOML, classifier, texts, write
 from simulated import INFERENCE as QUICK
 
-from levelhead.core.errors import LevelheadError, UnknownNameError
+from levelhead.core.errors import LevelheadError, NotMeasurableError, UnknownNameError
 from levelhead.core.run_context import Inference
 from levelhead.data.counterfactuals.contrast_pairs import contrast_pairs
 from levelhead.measures.classification.controlled_difference import ControlledDifference
@@ -14,6 +14,7 @@ from levelhead.measures.classification.counterfactual import Counterfactual
 from levelhead.measures.utility.accuracy import Accuracy
 from levelhead.mitigate.evaluation.sweep import read_variant_responses
 from levelhead.mitigate.selection import candidate_evaluation
+from levelhead.mitigate.selection import select_edit as selection
 from levelhead.mitigate.selection.candidate_evaluation import UtilityLimit
 from levelhead.mitigate.selection.candidates import CandidateGrid
 from levelhead.mitigate.selection.select_edit import (
@@ -283,3 +284,28 @@ def test_other_texts_without_a_lean_recommend_nothing_either(seed):
         inference=INFERENCE,
     ).report
     assert not output.is_recommended
+
+
+def test_steering_is_tried_if_it_is_named():
+    output = tuned(1.0, grid=CandidateGrid(kinds=("steering",))).report
+    assert {candidate.kind for candidate in output.candidates} == {"steering"}
+    assert len(output.candidates) == 15  # 3 strengths of 2 + 2 + 1 directions at one site
+    assert list(output.provenance.settings["kinds"]) == ["steering"]
+    assert sum(note.startswith("held-out accuracy of the detector") for note in output.notes) == 2
+    assert "kinds" not in tuned(1.0).report.provenance.settings
+    for kinds, problem in (((), "no kind of edit"), (("luck",), "no kind of edit named 'luck'")):
+        with pytest.raises(LevelheadError, match=problem):
+            CandidateGrid(kinds=kinds)
+
+
+def test_without_a_detector_the_other_kinds_are_tried(monkeypatch):
+    def nothing_read(lm, pairs):
+        raise NotMeasurableError("no linear detector reads first", hint="give more pairs")
+
+    monkeypatch.setattr(selection, "steering_candidates", nothing_read)
+    with pytest.raises(NotMeasurableError, match="no edit to try: no steering edit: no linear"):
+        tuned.__wrapped__(1.0, grid=CandidateGrid(kinds=("steering",)))
+    grid = CandidateGrid(kinds=("mask", "steering"), sizes=(1,))
+    output = tuned.__wrapped__(1.0, grid=grid).report
+    assert "no steering edit: no linear detector reads first" in output.notes
+    assert {candidate.kind for candidate in output.candidates} == {"mask"}

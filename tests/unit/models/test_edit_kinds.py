@@ -92,7 +92,9 @@ def strength(lm):
 
 def test_every_kind_has_its_own_name():
     assert all(kind.kind == name for name, kind in EDIT_KINDS.items())
-    assert list(EDIT_KINDS) == ["head_scale", "projection", "erasure"]
+    assert list(EDIT_KINDS) == [
+        *("head_scale", "projection", "erasure", "shift", "conditional_shift"),
+    ]
 
 
 @pytest.mark.usefixtures("registered")

@@ -6,6 +6,7 @@ import pytest
 import torch
 import zoo
 from assets import asset, smollm2
+from shifts import conditional_shift, shift
 from slow_generation import generate_slowly
 
 from levelhead.core.errors import LevelheadError
@@ -47,6 +48,15 @@ def edits_of(lm):
     )
 
 
+def steering_of(lm):
+    """Edits of several layers that act on each new token; a detector decides token by token."""
+    return (
+        shift(lm, Site("block_out", 0), strength=0.5),
+        conditional_shift(lm, Site("block_out", 1)),
+        conditional_shift(lm, Site("head_out", 2, 1), k=1),
+    )
+
+
 def ids_of(lm, config, prompts=PROMPTS, numbers=None):
     numbers = list(range(len(prompts))) if numbers is None else numbers
     return [text.ids for text in generate_texts(lm, prompts, numbers, config)]
@@ -61,6 +71,15 @@ def test_hooks_give_the_tokens_of_merged_weights_and_of_the_literal_loop(family)
         assert result == ids_of(edited.merged(), config)
         assert result == generate_slowly(edited, PROMPTS, range(4), config)
         assert result != ids_of(lm, config)
+
+
+@pytest.mark.parametrize("family", zoo.DECODERS)
+def test_steering_acts_in_every_step_of_decoding(family):
+    lm = tiny(family)
+    edited = lm.edited(*steering_of(lm))
+    result = ids_of(edited, SAMPLED)
+    assert result == generate_slowly(edited, PROMPTS, range(4), SAMPLED)
+    assert result != ids_of(lm, SAMPLED)
 
 
 @pytest.mark.parametrize("family", [name for name in zoo.DECODERS if name not in FIVE])

@@ -3,6 +3,7 @@
 import pytest
 import torch
 import zoo
+from shifts import conditional_shift, shift
 
 from levelhead.models.edits.base import HeadScale, Projection
 from levelhead.models.edits.erasure import Erasure
@@ -33,6 +34,10 @@ def erasure(lm, site, k=2, **options):
     return Erasure(site, left=left, right=right, mean=3 * draw_sample(width, seed=2), **options)
 
 
+def shifted(lm, site, k=1, **options):
+    return shift(lm, site, seed=k, **options)
+
+
 def close(first, second):
     torch.testing.assert_close(first, second, rtol=1e-5, atol=1e-5)
 
@@ -57,7 +62,7 @@ def levels(lm, make):
     }
 
 
-@pytest.mark.parametrize("make", [projection, erasure])
+@pytest.mark.parametrize("make", [projection, erasure, shifted])
 @pytest.mark.parametrize("level", ["sent", "last", "attention", "heads", "mlp", "all"])
 def test_baked_is_hooked_for_next_sentences(level, make):
     lm = load(zoo.folder("bert", "BertForPreTraining"))
@@ -77,7 +82,7 @@ def test_baked_is_hooked_for_next_sentences(level, make):
 )
 def test_baked_is_hooked_for_classes(family, name):
     lm = load(zoo.folder(family, name))
-    for level, edits in levels(lm, erasure).items():
+    for level, edits in [*levels(lm, erasure).items(), *levels(lm, shifted).items()]:
         edited = lm.edited(*edits)
         hooked = edited.classify(TEXTS)
         assert (hooked - lm.classify(TEXTS)).abs().max() > 1e-4, level
@@ -87,7 +92,11 @@ def test_baked_is_hooked_for_classes(family, name):
 def test_a_fused_projection_carries_the_constant_at_its_own_columns():
     lm = load(zoo.folder("gpt2", "GPT2LMHeadModel"))
     for stream in ("query", "key", "value"):
-        edited = lm.edited(erasure(lm, Site(stream, 1, 2)), erasure(lm, Site(stream, 2), k=3))
+        edited = lm.edited(
+            erasure(lm, Site(stream, 1, 2)),
+            erasure(lm, Site(stream, 2), k=3),
+            shift(lm, Site(stream, 2, 1), strength=0.5),
+        )
         hooked = edited.log_prob(TEXTS).value
         assert (hooked - lm.log_prob(TEXTS).value).abs().max() > 1e-3
         close(edited.merged().log_prob(TEXTS).value, hooked)
@@ -120,12 +129,13 @@ def test_a_shared_layer_carries_the_same_erasure_of_every_call_alone():
 def test_a_constant_without_a_bias_is_refused_but_not_a_constant_of_zero():
     lm = load(zoo.folder("llama", "LlamaForCausalLM"))
     for site in (Site("query", 1, 2), Site("head_out", 1, 2), Site("mlp_out", 0)):
-        with pytest.raises(NotMergeableError) as error:
-            lm.edited(projection(lm, site), erasure(lm, site)).merged()
-        assert error.value.problem == (
-            f"the erasure at {site} cannot be merged into plain weights: it adds a constant, "
-            "but the weights have no bias"
-        )
+        for edit in (erasure(lm, site), shift(lm, site)):
+            with pytest.raises(NotMergeableError) as error:
+                lm.edited(projection(lm, site), edit).merged()
+            assert error.value.problem == (
+                f"the {edit.kind} at {site} cannot be merged into plain weights: it adds a "
+                "constant, but the weights have no bias"
+            )
         basis = projection(lm, site).basis
         base = Erasure(site, left=basis, right=basis, mean=torch.zeros(basis.shape[1]))
         close(
@@ -145,6 +155,13 @@ def test_what_cannot_be_folded_names_the_way_out():
     assert "save_pretrained(folder, with_edit_file=True)" in error.value.hint
     assert "levelhead export --with-edit-file" in error.value.hint
     assert "levelhead.load(model, edit=folder)" in error.value.hint
+
+
+def test_a_conditional_shift_is_refused_where_a_shift_is_merged():
+    lm = load(zoo.folder("bert", "BertForPreTraining"))
+    for site in (Site("head_out", 1, 2), Site("mlp_out", 1), Site("pooled")):
+        with pytest.raises(NotMergeableError, match="it is not one affine map of all tokens"):
+            lm.edited(shift(lm, site), conditional_shift(lm, site)).merged()
 
 
 @pytest.mark.parametrize("turned", [False, True])

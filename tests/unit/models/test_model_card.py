@@ -10,7 +10,9 @@ from huggingface_hub import ModelCard
 from levelhead.core.errors import LevelheadError
 from levelhead.core.results import DroppedItem, Interval, Measurement, Provenance
 from levelhead.models.edits.base import HeadScale, Projection
+from levelhead.models.edits.conditional_shift import ConditionalShift
 from levelhead.models.edits.erasure import Erasure
+from levelhead.models.edits.shift import Shift
 from levelhead.models.loading.load import load
 from levelhead.models.sites import Site
 
@@ -56,6 +58,10 @@ def test_what_was_edited_is_told_in_words(tmp_path):
         Projection(Site("block_out", 0), axis(1)),
         Projection(Site("mlp_out", 0), axis(2)),
         Erasure(Site("block_out", 2), **wide, tokens="first"),
+        Shift(Site("block_out", 0), 3 * axis(1)[0], strength=-0.5),
+        ConditionalShift(
+            Site("mlp_out", 1), weights=axis(0, 2), biases=torch.zeros(2), vectors=axis(1, 2)
+        ),
     )
     text = readme(lm, tmp_path / "out", with_edit_file=True)
     for line in (
@@ -63,6 +69,8 @@ def test_what_was_edited_is_told_in_words(tmp_path):
         "- 2 direction(s) removed partially (weights 0.5, 0.25): block_out 1\n",
         "- 1 direction(s) removed fully: block_out 0, mlp_out 0\n",
         "- an erasure of rank 1 about a mean of the first token: block_out 2\n",
+        "- a vector of length 3 is added with strength -0.5: block_out 0\n",
+        "- 2 vector(s) are added where their linear detectors fire, with strength 1: mlp_out 1\n",
     ):
         assert line in text
     assert "**without the edit**" in text

@@ -11,6 +11,7 @@ from typing import NamedTuple
 import pytest
 import torch
 import zoo
+from shifts import conditional_shift, shift
 
 from levelhead.core.errors import LevelheadError
 from levelhead.models.edits.base import HeadScale, Projection
@@ -128,6 +129,11 @@ LEVELS = {
         projection(lm, Site("block_out", 2), tokens="first"),
         projection(lm, Site("pooled")),
     ],
+    "steering": lambda lm: [
+        shift(lm, Site("block_out", 0), strength=0.5),
+        conditional_shift(lm, Site("block_out", 1)),
+        conditional_shift(lm, Site("pooled"), strength=-0.5),
+    ],
     "heads": lambda lm: [
         HeadScale([Site("head_out", 0, 1), Site("head_out", 2, 3)], 0),
         projection(lm, Site("block_out", 0)),
@@ -157,6 +163,9 @@ def everything(lm):
         projection(lm, Site("mlp_out", 1)),
         projection(lm, Site("block_out", 1), weights=torch.tensor([1, 0.4])),
         erasure(lm, Site("block_out", 0)),
+        shift(lm, Site("key", 0), strength=0.5),
+        conditional_shift(lm, Site("block_out", 0), strength=0.5),
+        conditional_shift(lm, Site("value", 1, 1), tokens=first),
         projection(lm, Site("embeddings"), tokens=first),
     ]
 

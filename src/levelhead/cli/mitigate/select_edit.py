@@ -128,6 +128,14 @@ def select_edit_command(
             help="Leave out the settings that the paper found not worth trying, or try all.",
         ),
     ] = True,
+    kinds: Annotated[
+        str,
+        typer.Option(
+            metavar="A,B,...",
+            rich_help_panel=Panel.EDIT,
+            help="Kinds of edits to try, separated by commas: projection, mask, steering.",
+        ),
+    ] = "projection,mask",
     head_ranking: Annotated[
         str,
         typer.Option(
@@ -190,15 +198,14 @@ def select_edit_command(
 ) -> None:
     """Choose an edit on dev rows, and evaluate it once on test rows.
 
-    Tries projections and masks of heads, and chooses by the confidence bounds on dev. Exit 2, and
-    no edit is written, unless an edit reduces the bias within the utility cost on dev and again on
-    test.
+    Tries edits of the --kinds, and chooses by the confidence bounds on dev. Exit 2, and no edit is
+    written, unless an edit reduces the bias within the utility cost on dev and again on test.
     """
     from pathlib import Path
 
     from levelhead.core.files import write_atomic
     from levelhead.mitigate.selection.candidate_evaluation import UtilityLimit
-    from levelhead.mitigate.selection.candidates import CandidateGrid, HeadRanking
+    from levelhead.mitigate.selection.candidates import CandidateGrid, HeadRanking, Kind
     from levelhead.mitigate.selection.select_edit import PairSource, select_edit
     from levelhead.mitigate.selection.user_task import (
         BiasMeasureName,
@@ -243,6 +250,10 @@ def select_edit_command(
             grid=CandidateGrid(
                 paper_rules,
                 require_option("way to rank heads", head_ranking, get_args(HeadRanking)),
+                kinds=tuple(
+                    require_option("kind of edit", kind.strip(), get_args(Kind))
+                    for kind in kinds.split(",")
+                ),
             ),
             n_pairs=n_pairs,
             pair_source=require_option("kind of pairs", pair_source, get_args(PairSource)),

@@ -36,7 +36,8 @@ class VarianceMatch(Record):
 
     n_placebos: Annotated[int, Field(ge=1)]
     variance_error: float
-    """Largest relative difference of variance along a direction."""
+    """Largest relative difference of variance along a direction; of shifts, of the length of a
+    vector; of erasures, which are fitted alike, 0."""
     max_cosine: Annotated[float, Field(ge=0)]
     """Largest |cosine| of a placebo's direction with a direction of the real edit."""
     effective_placebos: Annotated[float, Field(ge=1)]

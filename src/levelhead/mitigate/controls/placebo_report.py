@@ -32,6 +32,11 @@ from levelhead.mitigate.controls.placebo_test import (
     require_placebos,
     run_placebo_test,
 )
+from levelhead.mitigate.controls.steering_placebos import (
+    make_erasure_placebos,
+    make_shift_placebos,
+    measure_vector_match,
+)
 from levelhead.mitigate.evaluation.sweep import read_variant_responses
 from levelhead.mitigate.projection.subspace import (
     default_pooling,
@@ -40,6 +45,9 @@ from levelhead.mitigate.projection.subspace import (
     read_activations,
 )
 from levelhead.models.edits.base import Projection
+from levelhead.models.edits.conditional_shift import ConditionalShift
+from levelhead.models.edits.erasure import Erasure
+from levelhead.models.edits.shift import Shift
 from levelhead.models.inputs.tokenizer import MASK
 
 if TYPE_CHECKING:
@@ -52,6 +60,9 @@ if TYPE_CHECKING:
     from levelhead.measures.base import Measure
     from levelhead.measures.items import QuerySet
     from levelhead.mitigate.evaluation.gain import Objective
+    from levelhead.mitigate.projection.subspace import ActivationPooling
+    from levelhead.models.edits.base import Edit
+    from levelhead.models.forward.edit_sweep import EditSet
     from levelhead.models.lm import LM
     from levelhead.models.sites import Site
 
@@ -127,7 +138,8 @@ class ChosenSetting(NamedTuple):
     """The setting to test, with its name."""
 
     variant: str
-    edits: tuple[Projection, ...]
+    edits: tuple[Edit, ...]
+    """Projections, shifts or erasures, all of one kind."""
     n_candidates: int = 1
     """Number of settings that it was chosen from; p is corrected for it."""
 
@@ -143,6 +155,8 @@ class PlaceboConfig:
     other_contrasts: Sequence[Sequence[ContrastPair]] | None = None
     """Pairs with other contrasts; by default tense, number and two words of one group, in
     English."""
+    pooling: ActivationPooling | None = None
+    """Tokens at which the texts of an erasure are read; by default as `default_pooling`."""
 
 
 def evaluate_with_placebos(
@@ -168,24 +182,8 @@ def evaluate_with_placebos(
     """
     variant, edits, n_candidates = setting
     require_placebos(placebos.n_placebos, placebos.min_placebos)
-    for edit in edits:
-        if not isinstance(edit, Projection):
-            raise LevelheadError(
-                f"placebos are projections along other directions, not a {type(edit).__name__}",
-                hint="compare heads by `compare_with_random_heads` with random ones; erasures "
-                "have no placebos",
-            )
-    sites = [edit.site for edit in edits]
-    site_activations = read_measure_activations(lm, measure, sites, inference.seed)
-    # Matched on every other text and checked on the rest: the fit of its own texts is always good.
-    matching_activations, held_out_activations = (
-        {site: rows[half::2] for site, rows in site_activations.items()} for half in (0, 1)
-    )
-    pools = contrast_differences(
-        lm, pairs, sites, other_contrasts=placebos.other_contrasts, seed=inference.seed
-    )
-    placebo_sets = make_placebos(
-        edits, pools, matching_activations, n_placebos=placebos.n_placebos, seed=inference.seed
+    placebo_sets, variance_match = _make_matched_placebos(
+        lm, measure, edits, pairs, placebos, inference.seed
     )
     sets = {variant: edits} | {
         f"placebo {i}": placebo_set for i, placebo_set in enumerate(placebo_sets)
@@ -223,11 +221,60 @@ def evaluate_with_placebos(
         placebo_test=run_test("parity"),
         placebo_test_by_value=test_by_value,
         confidence_control=confidence_control,
-        variance_match=measure_variance_match(edits, placebo_sets, held_out_activations),
+        variance_match=variance_match,
         n_candidates=n_candidates,
         measured_by=responses.measured_by,
         provenance=responses.provenance_with(inference),
     )
+
+
+def _make_matched_placebos(
+    lm: LM,
+    measure: Measure,
+    edits: tuple[Edit, ...],
+    pairs: Sequence[ContrastPair],
+    placebos: PlaceboConfig,
+    seed: int,
+) -> tuple[Sequence[EditSet], VarianceMatch]:
+    """Placebos of the kind of the edits, and their match."""
+    projections = [edit for edit in edits if isinstance(edit, Projection)]
+    shifts = [edit for edit in edits if isinstance(edit, Shift | ConditionalShift)]
+    erasures = [edit for edit in edits if isinstance(edit, Erasure)]
+    if len(shifts) == len(edits):
+        shift_sets = make_shift_placebos(shifts, n_placebos=placebos.n_placebos, seed=seed)
+        return shift_sets, measure_vector_match(shifts, shift_sets)
+    if len(erasures) == len(edits):
+        sides = paired_activations(
+            lm,
+            drop_unreadable_pairs(lm, pairs)[0],
+            [edit.site for edit in erasures],
+            pooling=placebos.pooling,
+        )
+        erasure_sets = make_erasure_placebos(
+            erasures, sides, n_placebos=placebos.n_placebos, seed=seed
+        )
+        return erasure_sets, measure_vector_match(erasures, erasure_sets)
+    if len(projections) < len(edits):
+        kinds = sorted({type(edit).__name__ for edit in edits})
+        raise LevelheadError(
+            "placebos are projections along other directions, shifts by other vectors or erasures "
+            f"of other labels, not {', '.join(kinds)}",
+            hint="give edits of one of these kinds; compare heads by `compare_with_random_heads` "
+            "with random ones",
+        )
+    sites = [edit.site for edit in projections]
+    site_activations = read_measure_activations(lm, measure, sites, seed)
+    # Matched on every other text and checked on the rest: the fit of its own texts is always good.
+    matching_activations, held_out_activations = (
+        {site: rows[half::2] for site, rows in site_activations.items()} for half in (0, 1)
+    )
+    pools = contrast_differences(
+        lm, pairs, sites, other_contrasts=placebos.other_contrasts, seed=seed
+    )
+    sets = make_placebos(
+        projections, pools, matching_activations, n_placebos=placebos.n_placebos, seed=seed
+    )
+    return sets, measure_variance_match(projections, sets, held_out_activations)
 
 
 def contrast_differences(

@@ -76,7 +76,7 @@ def sentence_debias(
     # Centring each pair leaves +d/2 and -d/2, whose principal directions are those of the
     # differences d.
     basis, _ = principal_directions(unit[0::2] - unit[1::2], n_components, where=str(site))
-    return (Projection(site, basis, tokens=_edited_tokens(site, resolved_pooling)),)
+    return (Projection(site, basis, tokens=edited_tokens(site, resolved_pooling)),)
 
 
 def leace(
@@ -104,7 +104,7 @@ def leace(
     """
     rows, labels, resolved_pooling = _activations(lm, pairs, site, pooling)
     left, right = leace_factors(rows, labels, where=str(site), shrinkage=shrinkage)
-    tokens = _edited_tokens(site, resolved_pooling)
+    tokens = edited_tokens(site, resolved_pooling)
     return (Erasure(site, left=left, right=right, mean=rows.mean(0), tokens=tokens),)
 
 
@@ -131,7 +131,7 @@ def inlp(
     # Both texts of a pair belong to its unit, so neither half knows the other text of a word.
     units = [pair.unit for pair in pairs for _ in range(2)]
     basis = inlp_directions(rows, labels, units, max_rounds=max_rounds, seed=seed, where=str(site))
-    return (Projection(site, basis, tokens=_edited_tokens(site, resolved_pooling)),)
+    return (Projection(site, basis, tokens=edited_tokens(site, resolved_pooling)),)
 
 
 def leace_factors(
@@ -193,7 +193,7 @@ def inlp_directions(
         LogisticRegression,
     )
 
-    train = _training_half(units, seed)
+    train = training_half(units, seed)
     x, y = rows.numpy().copy(), labels.numpy()
     # Centred and scaled by training texts alone: held-out texts must not influence the probe. One
     # common scale keeps directions as they are, which scaling of every dimension would not.
@@ -228,7 +228,7 @@ def inlp_directions(
     return torch.from_numpy(basis)
 
 
-def _training_half(units: Sequence[str], seed: int) -> np.ndarray[Any, np.dtype[np.bool_]]:
+def training_half(units: Sequence[str], seed: int) -> np.ndarray[Any, np.dtype[np.bool_]]:
     """Whether the probes are fitted on each text: those of half of the units."""
     names = sorted(set(units))
     if len(names) < 4:
@@ -266,6 +266,6 @@ def _activations(
     return by_site[site].double(), torch.tensor([1, 0]).repeat(len(pairs)), resolved_pooling
 
 
-def _edited_tokens(site: Site, pooling: ActivationPooling) -> TokenSelection:
+def edited_tokens(site: Site, pooling: ActivationPooling) -> TokenSelection:
     """The tokens that the edit acts on: the first if only that was read."""
     return "first" if pooling == "first" and site.stream != "pooled" else "all"

@@ -1,5 +1,7 @@
 """Candidate edits of a model: projections of a grid, and masks of the most important heads.
 
+Steering edits are listed in mitigate/steering/candidates.py.
+
 Dawkins et al. 2024, section 5, recommends against some settings of its grid:
 
 - "Information weighting should be applied at the sentence representation layer to preserve model
@@ -47,7 +49,8 @@ if TYPE_CHECKING:
     from levelhead.models.forward.edit_sweep import EditSet
     from levelhead.models.lm import LM
 
-Kind = Literal["projection", "mask"]
+Kind = Literal["projection", "mask", "steering"]
+DEFAULT_KINDS: tuple[Kind, ...] = ("projection", "mask")
 HeadRanking = Literal["gradient", "ablation"]
 SIZES = (1, 2, 3, 5, 10, 20, 50)
 """Numbers of the first heads to mask."""
@@ -67,6 +70,16 @@ class CandidateGrid:
     """Ranking of the heads."""
     sizes: Sequence[int] = SIZES
     """Numbers of the first heads to mask."""
+    kinds: Sequence[Kind] = DEFAULT_KINDS
+    """Kinds of edits. Steering is not tried by default: every candidate widens the joint bounds."""
+
+    def __post_init__(self) -> None:
+        if not self.kinds:
+            raise LevelheadError(
+                "no kind of edit", hint=f"give some of {', '.join(get_args(Kind))}"
+            )
+        for kind in self.kinds:
+            require_option("kind of edit", kind, get_args(Kind))
 
 
 class EditCandidate(NamedTuple):

@@ -13,7 +13,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
 
-from levelhead.core.errors import LevelheadError, require_option
+from levelhead.core.errors import LevelheadError, NotMeasurableError, require_option
 from levelhead.core.results import Provenance
 from levelhead.core.run_context import Inference, RunContext
 from levelhead.data.counterfactuals.contrast_pairs import contrast_pairs, contrast_pairs_digest
@@ -24,7 +24,9 @@ from levelhead.mitigate.selection.candidate_evaluation import (
     UtilityLimit,
 )
 from levelhead.mitigate.selection.candidates import (
+    DEFAULT_KINDS,
     CandidateGrid,
+    EditCandidates,
     mask_candidates,
     projection_candidates,
 )
@@ -40,11 +42,13 @@ from levelhead.mitigate.selection.user_task import (
     load_user_task,
     pairs_from_task,
 )
+from levelhead.mitigate.steering.candidates import steering_candidates
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from levelhead.data.counterfactuals.contrast_pairs import ContrastPair
+    from levelhead.measures.base import Measure
     from levelhead.models.forward.edit_sweep import EditSet
     from levelhead.models.lm import LM
 
@@ -137,13 +141,12 @@ def select_edit_for_task(
         "sizes": list(grid.sizes),
         "threads": context.threads,
     }
+    # Results of the default kinds keep the settings that they had before there was a choice.
+    if tuple(grid.kinds) != DEFAULT_KINDS:
+        settings["kinds"] = list(grid.kinds)
     # First of all: an overlap makes everything after it worthless.
     notes = forbid_dev_test_overlap(lm, task)
-    candidates = projection_candidates(lm, pairs, paper_rules=grid.paper_rules).merge(
-        mask_candidates(
-            lm, task.bias, head_ranking=grid.head_ranking, sizes=grid.sizes, context=context
-        )
-    )
+    candidates = _list_candidates(lm, task.bias, pairs, grid, context)
     evaluator = CandidateEvaluator(inference, limit)
     # Only dev is read before the choice.
     bias = evaluator.read_candidates(lm, task.bias, candidates.edits, context)
@@ -183,6 +186,43 @@ def select_edit_for_task(
     return EditSelection(
         report, candidates.edits[name] if name is not None and is_confirmed else ()
     )
+
+
+def _list_candidates(
+    lm: LM,
+    bias: Measure,
+    pairs: Sequence[ContrastPair],
+    grid: CandidateGrid,
+    context: RunContext,
+) -> EditCandidates:
+    """Candidates of all kinds; pairs that the model cannot read are listed once."""
+    found = EditCandidates(())
+    if "projection" in grid.kinds:
+        found = found.merge(projection_candidates(lm, pairs, paper_rules=grid.paper_rules))
+    if "steering" in grid.kinds:
+        found = found.merge(_list_steering(lm, pairs, is_dropped_known=bool(found.dropped)))
+    if "mask" in grid.kinds:
+        found = found.merge(
+            mask_candidates(
+                lm, bias, head_ranking=grid.head_ranking, sizes=grid.sizes, context=context
+            )
+        )
+    if not found.candidates:
+        raise NotMeasurableError(
+            f"there is no edit to try: {'; '.join(found.notes)}", hint="add kinds of edits"
+        )
+    return found
+
+
+def _list_steering(
+    lm: LM, pairs: Sequence[ContrastPair], *, is_dropped_known: bool
+) -> EditCandidates:
+    try:
+        candidates = steering_candidates(lm, pairs)
+    # Where no detector reads the groups, the other kinds can still be tried.
+    except NotMeasurableError as error:
+        return EditCandidates((), notes=(f"no steering edit: {error.problem}",))
+    return candidates._replace(dropped=()) if is_dropped_known else candidates
 
 
 def forbid_dev_test_overlap(lm: LM, task: BiasUtilityTask) -> tuple[str, ...]:

@@ -9,6 +9,8 @@ from levelhead._lazy import attach
 if TYPE_CHECKING:
     from levelhead.models.edits.base import HeadScale as HeadScale
     from levelhead.models.edits.base import Projection as Projection
+    from levelhead.models.edits.conditional_shift import ConditionalShift as ConditionalShift
     from levelhead.models.edits.erasure import Erasure as Erasure
+    from levelhead.models.edits.shift import Shift as Shift
 
 __getattr__, __dir__, __all__ = attach(__name__, __file__)

@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING
 
 from levelhead.core.errors import LevelheadError
 from levelhead.models.edits.base import HeadScale, Projection
+from levelhead.models.edits.conditional_shift import ConditionalShift
 from levelhead.models.edits.erasure import Erasure
+from levelhead.models.edits.shift import Shift
 
 if TYPE_CHECKING:
     from levelhead.models.edits.base import Edit
@@ -20,6 +22,8 @@ EDIT_KINDS: dict[str, type[Edit]] = {
     HeadScale.kind: HeadScale,
     Projection.kind: Projection,
     Erasure.kind: Erasure,
+    Shift.kind: Shift,
+    ConditionalShift.kind: ConditionalShift,
 }
 """Class of each kind, by its name in files. Users add a kind by EDIT_KINDS[MyEdit.kind] = MyEdit"""
 

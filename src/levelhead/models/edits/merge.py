@@ -61,7 +61,7 @@ class _AffineMap(NamedTuple):
         width = len(offset[columns])
         edit_matrix, edit_offset = edit.matrix(site, width), edit.offset(site, width)
         if edit_matrix is None:
-            raise NotMergeableError(edit, site, "it does not treat all tokens equally")
+            raise NotMergeableError(edit, site, "it is not one affine map of all tokens")
         matrix[columns], offset[columns] = (
             edit_matrix @ matrix[columns],
             edit_matrix @ offset[columns],

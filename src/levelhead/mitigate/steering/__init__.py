@@ -1,0 +1,1 @@
+"""Steering: vectors that are added to activations, everywhere or where a detector fires."""
