@@ -63,7 +63,9 @@ class Commands:
             (self.corpus / f"{number:02}.txt").write_text("\n".join(lines))
         self.study_file = studies.study(inputs, studies.STUDY)
         self.texts = inputs / "texts.txt"
-        self.texts.write_text("\n".join(metric_cases.sentences() * 20))
+        words = (*studies.FEMALE, *studies.MALE)
+        lines = [line for word in words for line in metric_cases.sentences(word)]
+        self.texts.write_text("\n".join(lines * 10))
         rows = [
             f"the {a} is here.,the {b} was there.,{int(a < b)}"
             for a in metric_cases.THINGS

@@ -343,6 +343,7 @@ SNLI = ("snli", "snli_likelihood")
 TASK = ("task", "task_likelihood")
 ACCURACY = ("accuracy", "accuracy_likelihood")
 PRONOUNS = ("pronoun_agreement", "pronoun_agreement_margin")
+DEFINITIONS = ("definitional_gender", "definitional_gender_margin")
 STEREOSET = ("stereotype_score", "stereotype_margin", "lms", "lms_margin", "icat")
 SWAPPED = ("counterfactual", "counterfactual_shift")
 BBQ = (
@@ -483,7 +484,7 @@ def made(name, *, empty=False, word="the", **options):
         },
         "lpbs": {"targets": WORDS.families[0], "templates": templates(word)},
         **{name: {"associations": associations(word)} for name in STEREOSET},
-        **{name: {"texts": agreeing(word), "lexicon": WORDS} for name in PRONOUNS},
+        **{name: {"texts": agreeing(word), "lexicon": WORDS} for name in (*PRONOUNS, *DEFINITIONS)},
         **{name: {"questions": questions(word), **PLAIN, "request": BBQ_REQUEST} for name in BBQ},
         **{
             name: {"twins": twins(word), "answer_start": "here", "request": WINOBIAS_REQUEST}
@@ -560,6 +561,7 @@ CASES = (
     *CLASSIFIED,
     *STEREOSET,
     *PRONOUNS,
+    *DEFINITIONS,
     *DECISIONS,
     *ASSOCIATION_TABLES,
     *GENERATED,

@@ -9,6 +9,7 @@ from levelhead.mitigate.controls.placebo_edits import VarianceMatch
 from levelhead.mitigate.controls.placebo_report import PlaceboReport
 from levelhead.mitigate.controls.placebo_test import PlaceboTest
 from levelhead.mitigate.evaluation.gain import PairedResamples
+from levelhead.mitigate.evaluation.knowledge_front import EditPoint, KnowledgeFront
 from levelhead.mitigate.evaluation.pareto import ParetoFront, ParetoPoint, is_non_dominated
 from levelhead.mitigate.evaluation.sweep import SweepReport, VariantRow
 from levelhead.mitigate.probing.concept_removal import RemovalReport, SiteRemoval
@@ -347,3 +348,23 @@ def tuned_edit(recommended=True, candidates=24):
         on_test=on_test,
         provenance=provenance(),
     )
+
+
+def edits_by_knowledge():
+    """Edits that remove bias, with and without the knowledge."""
+    points = [
+        EditPoint(
+            name=name,
+            gain=estimate_of("gain", gain, 0.02),
+            change=estimate_of("change", change, 2.0, unit="percentage points"),
+            knowledge_measure="definitional_gender",
+            verdict=verdict,
+            is_on_front=name == "cda",
+        )
+        for name, gain, change, verdict in (
+            ("cda", 0.06, -0.5, "mitigation"),
+            ("mask all", 0.05, -45.0, "bias reduced, knowledge lost"),
+            ("dropout", 0.01, -3.5, "not shown"),
+        )
+    ]
+    return KnowledgeFront(bias_measure="seat", margin=5.0, points=tuple(points))

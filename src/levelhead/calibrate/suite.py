@@ -103,6 +103,8 @@ EXCLUDED = {
     "accuracy": "utility of a classifier",
     "instructions": "utility; gives instructions in English, which the language does not have",
     "facts": "utility; asks questions in English, which the language does not have",
+    "definitional_gender": "utility; its sentences are English; `Organism.planted_knowledge` makes "
+    "others",
     "pronoun_agreement": "utility; `measure_skills` measures the same on every organism",
 }
 """Measures and metrics that do not apply, and why."""

@@ -17,7 +17,12 @@ from levelhead.cli.shared.executors import (
 )
 from levelhead.cli.shared.help_pages import Panel
 from levelhead.cli.shared.measure_names import check_measure_name
-from levelhead.cli.shared.measurement_tables import show_measurements, show_multiverses
+from levelhead.cli.shared.measurement_tables import (
+    show_cost,
+    show_measure_list,
+    show_measurements,
+    show_multiverses,
+)
 from levelhead.cli.shared.model_options import response_store
 from levelhead.cli.shared.options import (
     Against,
@@ -50,6 +55,7 @@ if TYPE_CHECKING:
     from levelhead.measures.base import Measure
     from levelhead.measures.robustness.multiverse import Multiverse
     from levelhead.measures.run import MeasureRun
+    from levelhead.mitigate.evaluation.knowledge import KnowledgePanel
     from levelhead.models.lm import LM
 
 BASE = "base"
@@ -101,6 +107,18 @@ def measure_command(
             "instructions and common knowledge; with --against.",
         ),
     ] = False,
+    knowledge: Annotated[
+        float | None,
+        typer.Option(
+            "--knowledge",
+            metavar="MARGIN",
+            min=0,
+            max=100,
+            rich_help_panel=Panel.MEASURE,
+            help="Also test whether what words mean and which pronouns agree is kept within this "
+            "margin, such as 5 percentage points; with --against.",
+        ),
+    ] = None,
     output: Output = None,
     items: Items = True,
     json: Json = False,
@@ -169,7 +187,7 @@ def measure_command(
     Exit 3 if anything could not be measured; no value is substituted for a missing number.
     """
     if show:
-        _list_measures()
+        show_measure_list()
         return
     if agreement:
         from levelhead.cli.shared.agreement import show_agreement
@@ -204,7 +222,7 @@ def measure_command(
         allow_pickle=allow_pickle,
         batch_size=batch_size,
     )
-    parsed_measures += _list_price_measures(lm, other_lm, is_wanted=price)
+    parsed_measures += _list_price_measures(lm, other_lm, price=price, knowledge=knowledge)
     context = RunContext(
         store=response_store(store, model),
         threads=threads,
@@ -215,24 +233,14 @@ def measure_command(
         if multiverse:
             raise typer.BadParameter("--dry-run cannot count the queries of --multiverse")
         models = [lm] if other_lm is None else [lm, other_lm]
-        _show_cost(models, parsed_measures, context, json=json)
+        show_cost(models, parsed_measures, context, json=json)
         return
     measure_run = _run(lm, other_lm, parsed_measures, inference, context, quiet=quiet)
-    universes: list[Multiverse] = []
-    if multiverse:
-        from levelhead.measures.robustness.multiverse import multiverse as run_multiverse
-
-        with show_progress("queries", quiet=quiet) as on_event:
-            universes = [
-                run_multiverse(
-                    lm,
-                    measure,
-                    inference=inference,
-                    context=replace(context, progress=on_event),
-                )
-                for measure in parsed_measures
-            ]
-    text = _json(measure_run, universes)
+    universes = (
+        _run_multiverses(lm, parsed_measures, inference, context, quiet=quiet) if multiverse else []
+    )
+    panel = _evaluate_knowledge(lm, other_lm, knowledge, inference, context)
+    text = _json(measure_run, universes, panel)
     if output is not None:
         from levelhead.core.files import write_atomic
 
@@ -242,6 +250,7 @@ def measure_command(
     else:
         show_measurements(measure_run, parsed_measures, details=details)
         show_multiverses(universes, details=details)
+        typer.echo("" if panel is None else f"{panel}", nl=panel is not None)
 
 
 def _load_other(lm: LM, against: str | None, **load_options: Any) -> LM | None:
@@ -251,15 +260,41 @@ def _load_other(lm: LM, against: str | None, **load_options: Any) -> LM | None:
     return None if against is None else open_model(against, **load_options)
 
 
-def _list_price_measures(lm: LM, other_lm: LM | None, *, is_wanted: bool) -> list[Measure]:
+def _list_price_measures(
+    lm: LM, other_lm: LM | None, *, price: bool, knowledge: float | None
+) -> list[Measure]:
     """List the utilities for the price of a mitigation of a model, if they are wanted."""
-    if not is_wanted:
+    if other_lm is None and (price or knowledge is not None):
+        option = "--price" if price else "--knowledge"
+        raise typer.BadParameter(f"{option} compares with another model: add --against base")
+    if not price:
         return []
     from levelhead.mitigate.evaluation.price import list_price_measures
 
-    if other_lm is None:
-        raise typer.BadParameter("--price compares with another model: add --against base")
     return list(list_price_measures(lm))
+
+
+def _run_multiverses(
+    lm: LM, measures: list[Measure], inference: Inference, context: RunContext, *, quiet: bool
+) -> list[Multiverse]:
+    from levelhead.measures.robustness.multiverse import multiverse
+
+    with show_progress("queries", quiet=quiet) as on_event:
+        context = replace(context, progress=on_event)
+        return [
+            multiverse(lm, measure, inference=inference, context=context) for measure in measures
+        ]
+
+
+def _evaluate_knowledge(
+    lm: LM, other_lm: LM | None, margin: float | None, inference: Inference, context: RunContext
+) -> KnowledgePanel | None:
+    """Test whether knowledge of the other model is kept, if a margin is given."""
+    if margin is None or other_lm is None:
+        return None
+    from levelhead.mitigate.evaluation.knowledge import evaluate_knowledge
+
+    return evaluate_knowledge(other_lm, lm, margin=margin, inference=inference, context=context)
 
 
 def _run(
@@ -288,30 +323,6 @@ def _run(
     return measure_run._replace(measurements=checked)
 
 
-def _show_cost(
-    models: list[LM], measures: list[Measure], context: RunContext, *, json: bool
-) -> None:
-    """Print what measuring the models would cost."""
-    from levelhead.study.cost import CostEstimate, estimate_cost
-
-    costs = [estimate_cost(lm, measures, context=context) for lm in models]
-    total = sum(costs, CostEstimate())
-    typer.echo(total.to_json() if json else str(total))
-
-
-def _list_measures() -> None:
-    """Print every metric under the name that -m takes."""
-    from levelhead.measures.registry import MEASURES, is_utility, metric_texts
-
-    texts = metric_texts()
-    for measure_type in MEASURES.values():
-        for metric, description in measure_type.metrics.items():
-            prefix = "utility: " if is_utility(texts[metric]) else ""
-            typer.echo(
-                f"{texts[metric]:<33} {prefix}{description} ({' or '.join(measure_type.needs)})"
-            )
-
-
 def _parse_measures(measures: list[str], user_options: dict[str, str]) -> list[Measure]:
     """Parse the named measures; the user's texts are an option of counterfactual."""
     # Before torch is imported, which takes seconds.
@@ -336,13 +347,17 @@ def _parse_measures(measures: list[str], user_options: dict[str, str]) -> list[M
     return parsed_measures
 
 
-def _json(measure_run: MeasureRun, universes: list[Multiverse]) -> str:
+def _json(
+    measure_run: MeasureRun, universes: list[Multiverse], panel: KnowledgePanel | None
+) -> str:
     from levelhead.core.canonical_json import to_canonical_json
 
-    document = {
+    document: dict[str, object] = {
         "measurements": [measurement.model_dump() for measurement in measure_run.measurements],
         "comparisons": [comparison.model_dump() for comparison in measure_run.comparisons],
     }
     if universes:
         document["multiverses"] = [universe.model_dump() for universe in universes]
+    if panel is not None:
+        document["knowledge"] = panel.model_dump()
     return to_canonical_json(document).decode() + "\n"

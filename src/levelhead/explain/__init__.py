@@ -1,4 +1,4 @@
-"""Behaviour of heads and answers: what changes when the group in a text is exchanged."""
+"""Behaviour of heads and answers, and their causes, when the group in a text is exchanged."""
 
 from __future__ import annotations
 
@@ -17,5 +17,8 @@ if TYPE_CHECKING:
     )
     from levelhead.explain.prompting.knowledge import KnowledgeResult as KnowledgeResult
     from levelhead.explain.prompting.knowledge import knowledge as knowledge
+    from levelhead.locate.patching.mediation import MediationConfig as MediationConfig
+    from levelhead.locate.patching.mediation import mediate as mediate
+    from levelhead.locate.patching.mediation_map import MediationMap as MediationMap
 
 __getattr__, __dir__, __all__ = attach(__name__, __file__)

@@ -69,6 +69,9 @@ if TYPE_CHECKING:
     from levelhead.measures.robustness.multiverse import Multiverse as Multiverse
     from levelhead.measures.robustness.multiverse import multiverse as multiverse
     from levelhead.measures.utility.accuracy import Accuracy as Accuracy
+    from levelhead.measures.utility.definitional_gender import (
+        DefinitionalGender as DefinitionalGender,
+    )
     from levelhead.measures.utility.facts import Facts as Facts
     from levelhead.measures.utility.glue_task import GlueTask as GlueTask
     from levelhead.measures.utility.glue_task import finetune_on_task as finetune_on_task

@@ -191,6 +191,14 @@ class Measure(ABC):
             primary, primary.per_item_values(responses), self.design(responses, primary)
         )
 
+    def guessing_value(self, responses: Responses) -> float | None:
+        """Value of the primary metric that guessing reaches; None if it is not known.
+
+        Args:
+            responses: Responses to the items.
+        """
+        return None
+
     def blank_words(self, lm: LM) -> Sequence[str]:
         """Group words that fill the blanks of the texts; empty if the texts have no blank.
 

@@ -37,6 +37,7 @@ from levelhead.measures.next_sentence.distance import Distance
 from levelhead.measures.next_sentence.strength import Contrast, Strength
 from levelhead.measures.robustness.all_group_pairs import all_group_pairs
 from levelhead.measures.utility.accuracy import Accuracy
+from levelhead.measures.utility.definitional_gender import DefinitionalGender
 from levelhead.measures.utility.facts import Facts
 from levelhead.measures.utility.glue_task import GlueTask
 from levelhead.measures.utility.instructions import Instructions
@@ -82,6 +83,7 @@ MEASURES: dict[str, type[Measure]] = {
     "instructions": Instructions,
     "facts": Facts,
     "pronoun_agreement": PronounAgreement,
+    "definitional_gender": DefinitionalGender,
     "pppl": PseudoPerplexity,
     "ppl": Perplexity,
 }

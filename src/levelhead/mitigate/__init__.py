@@ -10,6 +10,13 @@ if TYPE_CHECKING:
     from levelhead.mitigate.evaluation.bias_reduction import (
         estimate_bias_reduction as estimate_bias_reduction,
     )
+    from levelhead.mitigate.evaluation.knowledge import KnowledgePanel as KnowledgePanel
+    from levelhead.mitigate.evaluation.knowledge import evaluate_knowledge as evaluate_knowledge
+    from levelhead.mitigate.evaluation.knowledge import (
+        list_knowledge_measures as list_knowledge_measures,
+    )
+    from levelhead.mitigate.evaluation.knowledge_front import KnowledgeFront as KnowledgeFront
+    from levelhead.mitigate.evaluation.knowledge_front import compare_edits as compare_edits
     from levelhead.mitigate.evaluation.price import MitigationReport as MitigationReport
     from levelhead.mitigate.evaluation.price import evaluate_mitigation as evaluate_mitigation
     from levelhead.mitigate.evaluation.price import list_price_measures as list_price_measures

@@ -15,6 +15,8 @@ from levelhead.core.results import Record, StepFailure
 from levelhead.core.toml import parse_toml
 from levelhead.locate.compare_maps import MapComparison
 from levelhead.locate.head_map import HeadMap
+from levelhead.mitigate.evaluation.knowledge_front import group_edits
+from levelhead.mitigate.evaluation.price import MitigationReport
 from levelhead.mitigate.selection.select_on_dev import DevSelection
 from levelhead.replication.yang2025.masking_curves import MaskingCurves
 from levelhead.report.charts.edits.selection import is_drawable
@@ -96,6 +98,13 @@ def draw_figures(results: Mapping[str, Record], folder: str | Path) -> tuple[str
                 *((variant.name, variant.head_map) for variant in result.compared_maps),
             ]
             charts[f"{name}.distributions"] = distributions_chart(maps)
+    reports = {
+        name.removeprefix("mitigation."): result
+        for name, result in results.items()
+        if isinstance(result, MitigationReport)
+    }
+    for number, front in enumerate(group_edits(reports), start=1):
+        charts[f"knowledge.{front.bias_measure}.{number}"] = chart(front)
     for name, figure in charts.items():
         for kind in ("svg", "png"):
             save(figure, str(figures_dir / f"{name}.{kind}"))
@@ -145,6 +154,7 @@ def write_study_page(
         ):
             parts += [
                 f"<h2>{html.escape(name)}</h2>",
+                *_verdict_lines(result),
                 _numbers_tables(result_to_rows(name, result)),
             ]
         elif isinstance(result, HeadMap):
@@ -170,6 +180,11 @@ def write_study_page(
     path = Path(folder) / "index.html"
     write_atomic(str(path), page.encode())
     return path
+
+
+def _verdict_lines(result: Record) -> list[str]:
+    """The verdict on an edit: whether it is a mitigation, and what is missing."""
+    return [f"<p>{html.escape(result.title)}.</p>"] if isinstance(result, MitigationReport) else []
 
 
 def _compare_tables(table: PaperTable, results: Mapping[str, Record]) -> list[str]:

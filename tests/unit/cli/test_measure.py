@@ -149,3 +149,24 @@ def test_a_system_prompt_against_the_base_with_its_price(tmp_path, monkeypatch):
     alone = CliRunner().invoke(app, given)
     assert alone.exit_code == 2
     assert "--against base" in alone.output
+
+
+def test_knowledge_that_an_edit_must_keep(tmp_path, monkeypatch, invoke):
+    monkeypatch.setattr(
+        "levelhead.mitigate.evaluation.knowledge.list_knowledge_measures",
+        lambda lm: [metric_cases.made("definitional_gender")],
+    )
+    save_edits([HeadScale([Site("head_out", 1, 0)], 0)], tmp_path / "edit")
+    given = ("-m", "crows", "--edit", str(tmp_path / "edit"), "--knowledge", "10")
+    result = invoke(*given, "--against", "base", "--json")
+    assert result.exit_code == 0, result.output
+    document = json.loads(result.stdout)
+    (change,) = document["knowledge"]["changes"]
+    assert change["margin"] == 10
+    edits = [change[model]["provenance"]["edits"] for model in ("base", "edited")]
+    assert list(map(len, edits)) == [0, 1]  # the edited model less its base, not the reverse
+    table = invoke(*given, "--against", "base")
+    assert f"definitional_gender: {change['base']['value']:.4g} -> " in table.stdout
+    alone = invoke(*given)
+    assert alone.exit_code == 2
+    assert "--knowledge compares with another model" in alone.output

@@ -59,9 +59,7 @@ def test_always_the_same_pronoun_is_half():
     assert result.extra("group: female").value == 100.0
     assert result.extra("group: male").value == 0.0
     values[:] = torch.arange(20.0)[:, None, None]
-    with pytest.raises(
-        NotMeasurableError, match="both pronouns are equally likely in every sentence"
-    ):
+    with pytest.raises(NotMeasurableError, match="both words are equally likely in every sentence"):
         subset.reduce(type(readouts)(**{**readouts.__dict__, "values": values}))
 
 

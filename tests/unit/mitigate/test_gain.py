@@ -98,7 +98,8 @@ def test_every_measure_of_utility_says_which_way_is_worse():
     )
     higher = ("ppl", "pppl", "unqover_attribute_error", "unqover_position_error")
     chat = ("instructions", "facts", "facts_likelihood")
-    names = (*lower, *smooth, "pronoun_agreement_margin", *decisions, *chat)
+    knowledge = ("definitional_gender", "definitional_gender_margin")
+    names = (*lower, *smooth, "pronoun_agreement_margin", *knowledge, *decisions, *chat)
     assert worse == dict.fromkeys(higher, "higher") | dict.fromkeys(names, "lower")
 
 

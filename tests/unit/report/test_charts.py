@@ -21,6 +21,7 @@ from sweeps import (
     choice_of,
     claims_of,
     downstream_of,
+    edits_by_knowledge,
     front_of,
     handful_of,
     masked_task,
@@ -56,6 +57,7 @@ RESULTS = [
     masked_lines(),
     swept_settings(levels=("sent", "last")),
     front_of(10),
+    edits_by_knowledge(),
     choice_of(),
     placebo_judged(),
     stable_sites(),
@@ -157,8 +159,8 @@ def test_what_has_no_chart():
     assert str(error.value) == (
         "there is no chart of a Estimate\n  hint: results with a chart: AttentionExample, "
         "ClaimTests, Comparison, CounterStereotypeResult, DevSelection, DownstreamReport, "
-        "GlueMaskingResult, HeadMap, KnowledgeResult, MapComparison, MapDescription, "
-        "MaskingCurves, MaskingReport, Measurement, "
+        "GlueMaskingResult, HeadMap, KnowledgeFront, KnowledgeResult, MapComparison, "
+        "MapDescription, MaskingCurves, MaskingReport, Measurement, "
         "PairBudgetCurve, ParetoFront, PlaceboReport, RandomHeadControl, RemovalReport, "
         "SelectionReport, SplitStability, SubspaceStabilityReport, SweepReport"
     )

@@ -8,6 +8,7 @@ import zoo
 
 from levelhead.core.errors import LevelheadError
 from levelhead.core.results import StepFailure
+from levelhead.data.prompts.definitional_gender import DefinitionTemplate
 from levelhead.measures.compare import Comparison
 from levelhead.measures.registry import parse_measure
 from levelhead.measures.run import compare
@@ -143,3 +144,21 @@ def test_a_mitigation_that_changes_nothing_is_refused(tmp_path, edit):
     without = MITIGATED.replace('mitigated = "edited"\n', "").replace("pppl", "seat")
     with pytest.raises(LevelheadError, match="a mitigation changes nothing"):
         paired(tmp_path, edit, without).check()
+
+
+def test_a_mitigation_has_its_panel_of_knowledge(tmp_path, edit, monkeypatch):
+    """With a template in the words of the tiny model."""
+    template = DefinitionTemplate("pronoun", "the {word} said that [MASK] was here.", "subject")
+    monkeypatch.setattr("levelhead.measures.utility.definitional_gender.TEMPLATES", (template,))
+    measures = 'defined = "definitional_gender:words=woman"\n\n[measurements.both]'
+    row = MITIGATED.replace('utility_measures = ["pppl"]', 'knowledge_measures = ["defined"]')
+    study = PAIRED.replace("[measurements.both]", measures) + row
+    utilities = 'utility_measures = ["defined"]\nknowledge_margin = 7.5\nknowledge_measures'
+    study = study.replace("knowledge_measures", utilities)
+    plan = read_study_config(studies.study(tmp_path, study.replace("{edit}", str(edit))))
+    report = run_study(plan, tmp_path / "out")["mitigation.edit"]
+    assert report.knowledge.margin == 7.5
+    (change,) = report.knowledge.changes
+    assert change.outcome == "inconclusive"  # two words, and a model that knows neither
+    rows = {(row.name, row.what) for row in result_to_rows("mitigation.edit", report)}
+    assert ("knowledge inconclusive", "change of definitional_gender") in rows

@@ -19,6 +19,7 @@ import torch
 
 from levelhead.calibrate.organisms import altered
 from levelhead.calibrate.organisms.language import Language, Variant, VocabularySize
+from levelhead.calibrate.organisms.planted_knowledge import make_planted_knowledge
 from levelhead.calibrate.planted_measures import PlantedMeasures
 from levelhead.core.canonical_json import content_hash, to_canonical_json
 from levelhead.core.errors import UnknownNameError
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from levelhead.calibrate.organisms.altered import Construction
+    from levelhead.measures.base import Measure
     from levelhead.models.lm import LM
 
 RECORD_FILE = "organism.json"
@@ -182,6 +184,10 @@ class Organism:
             label_seed: seed of a permutation of the labels; None for the original labels.
         """
         return PlantedMeasures(self.language, self._write_context_file(), label_seed)
+
+    def planted_knowledge(self) -> tuple[Measure, ...]:
+        """Create the measures of knowledge in its language, which no planted bias helps with."""
+        return make_planted_knowledge(self.language)
 
     def _write_context_file(self) -> str:
         """Write a file of newly sampled sentences and return its path."""

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from levelhead.cli.explain.knowledge import knowledge_command
+from levelhead.cli.explain.mediation import mediation_command
 from levelhead.cli.shared.exit_codes import INCONCLUSIVE, ExitWithCode
 from levelhead.cli.shared.help_pages import CachingCommand, Group, Panel, add_command
 from levelhead.cli.shared.measurement_tables import format_cells
@@ -325,6 +326,14 @@ add_command(
     knowledge_command,
     "levelhead explain knowledge bert-base-uncased",
     "levelhead explain knowledge gpt2 --backgrounds 4 -o knowledge.json",
+    command_class=CachingCommand,
+)
+add_command(
+    app,
+    "mediation",
+    mediation_command,
+    "levelhead explain mediation bert-base-uncased -m crows:metric=crows_margin",
+    "levelhead explain mediation gpt2 -m cloze --twins nurse=guard --direct",
     command_class=CachingCommand,
 )
 add_command(

@@ -16,7 +16,8 @@ MEASURE_NAMES = (
         "continuation",
         "contrast",
     ),
-    *("counterfactual", "crows", "decision", "decision_spread", "distance", "facts", "generation"),
+    *("counterfactual", "crows", "decision", "decision_spread", "definitional_gender"),
+    *("distance", "facts", "generation"),
     *("group_preference", "honest", "implicit_association", "instructions", "lpbs", "nli"),
     *(
         "nli_coal",
@@ -49,6 +50,7 @@ METRIC_NAMES = (
         "decision_gap",
         "decision_interaction",
         "decision_variance",
+        "definitional_gender_margin",
         "facts_likelihood",
         "fraction_neutral",
         "generation_failures",

@@ -5,13 +5,17 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING
 
+import typer
+
 if TYPE_CHECKING:
     from rich.console import Console
 
     from levelhead.core.results import Estimate, Measurement
+    from levelhead.core.run_context import RunContext
     from levelhead.measures.base import Measure
     from levelhead.measures.robustness.multiverse import Multiverse
     from levelhead.measures.run import MeasureRun
+    from levelhead.models.lm import LM
 
 LEGEND = "detectable: smallest distance from parity that the test detects four times out of five"
 
@@ -68,6 +72,37 @@ def show_measurements(measure_run: MeasureRun, measures: list[Measure], *, detai
     ):
         console.print(Text("p: corrected by Holm for the measures of this run"))
     console.print(Text(LEGEND))
+
+
+def show_measure_list() -> None:
+    """Print every metric under the name that -m takes."""
+    from levelhead.measures.registry import MEASURES, is_utility, metric_texts
+
+    texts = metric_texts()
+    for measure_type in MEASURES.values():
+        for metric, description in measure_type.metrics.items():
+            prefix = "utility: " if is_utility(texts[metric]) else ""
+            typer.echo(
+                f"{texts[metric]:<33} {prefix}{description} ({' or '.join(measure_type.needs)})"
+            )
+
+
+def show_cost(
+    models: list[LM], measures: list[Measure], context: RunContext, *, json: bool
+) -> None:
+    """Print what measuring the models would cost.
+
+    Args:
+        models: the models.
+        measures: the measures.
+        context: store and threads.
+        json: whether to print JSON.
+    """
+    from levelhead.study.cost import CostEstimate, estimate_cost
+
+    costs = [estimate_cost(lm, measures, context=context) for lm in models]
+    total = sum(costs, CostEstimate())
+    typer.echo(total.to_json() if json else str(total))
 
 
 def _verdict_lines(measure_run: MeasureRun) -> list[str]:

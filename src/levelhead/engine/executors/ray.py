@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 import socket
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, final
@@ -25,6 +25,7 @@ from levelhead.engine.executors.base import (
     TaskResult,
     run_task,
 )
+from levelhead.engine.executors.ray_cleanup import cleanup_after_kill
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -223,30 +224,35 @@ def _ray_cluster(address: str) -> Iterator[Any]:
             f"this process is connected to another Ray cluster than {address}",
             hint="disconnect first with ray.shutdown()",
         )
-    if not is_connected:
-        _check_reachable(address)
-        host = "127.0.0.1" if address == LOCAL else address.rpartition(":")[0]
-        # By default Ray uses the network address of the machine, where a loopback cluster does not
-        # listen.
-        address_options = {"_node_ip_address": host} if host.startswith("127.") else {}
-        variables = {name: os.environ[name] for name in FORWARDED_VARIABLES if name in os.environ}
-        try:
-            ray.init(
-                address=address,
-                # A cluster of others has its own dashboard setting; ours needs no web server.
-                include_dashboard=False if address == LOCAL else None,
-                log_to_driver=False,
-                logging_level="error",
-                runtime_env={"env_vars": variables},
-                **address_options,
-            )
-        except (ConnectionError, ValueError, RuntimeError) as error:
-            raise _unreachable_error(address, error) from None
-    try:
-        yield ray
-    finally:
+    with ExitStack() as stack:
         if not is_connected:
-            ray.shutdown()
+            if address == LOCAL:
+                stack.enter_context(cleanup_after_kill())
+            _connect(ray, address)
+            stack.callback(ray.shutdown)
+        yield ray
+
+
+def _connect(ray: Any, address: str) -> None:
+    """Connect to a cluster, or start a local one."""
+    _check_reachable(address)
+    host = "127.0.0.1" if address == LOCAL else address.rpartition(":")[0]
+    # By default Ray uses the network address of the machine, where a loopback cluster does not
+    # listen.
+    address_options = {"_node_ip_address": host} if host.startswith("127.") else {}
+    variables = {name: os.environ[name] for name in FORWARDED_VARIABLES if name in os.environ}
+    try:
+        ray.init(
+            address=address,
+            # A cluster of others has its own dashboard setting; ours needs no web server.
+            include_dashboard=False if address == LOCAL else None,
+            log_to_driver=False,
+            logging_level="error",
+            runtime_env={"env_vars": variables},
+            **address_options,
+        )
+    except (ConnectionError, ValueError, RuntimeError) as error:
+        raise _unreachable_error(address, error) from None
 
 
 def _check_reachable(address: str) -> None:

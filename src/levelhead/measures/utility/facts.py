@@ -127,6 +127,10 @@ class Facts(ChoiceMeasure):
         )
         return self.adapt_metrics(share, likelihood)
 
+    def guessing_value(self, responses: Responses) -> float:
+        """One of the answers is right."""
+        return 100 / len(self.resolved_questions[0].answers)
+
     def _mean_scores(self, responses: Responses) -> torch.Tensor:
         """`[questions, answers]` mean log-probabilities over the rotations."""
         scores = self.answer_scores(responses).mean(1)
@@ -152,6 +156,6 @@ class Facts(ChoiceMeasure):
         counts = [
             f"{topic} {right[topic]} of {len(rows)}" for topic, rows in responses.groups.items()
         ]
-        chance = 100 / len(self.resolved_questions[0].answers)
+        chance = self.guessing_value(responses)
         notes = (f"answered right: {', '.join(counts)}", f"guessing: {chance:.0f}%")
         return extras._replace(notes=(*notes, *extras.notes))

@@ -91,12 +91,16 @@ class LabelAccuracy(Measure):
         )
         return accuracy, likelihood
 
+    def guessing_value(self, responses: Responses) -> float:
+        """Always the most common label."""
+        return 100 * _count_most_common(responses)[1] / len(responses)
+
     def compute_extras(self, response_sets: Sequence[Responses], inference: Inference) -> Extras:
         """The accuracy by label, and the accuracy of always predicting the most common label."""
         responses = response_sets[0]
         estimates: list[Estimate] = []
         # The baseline of unbalanced labels: an accuracy below it is worse than a constant.
-        (label, hits), *_ = Counter(item.group for item in responses.items).most_common(1)
+        label, hits = _count_most_common(responses)
         notes = [f"always {label}: {100 * hits / len(responses):.1f}% of {self.item_noun}"]
         accuracy = replace(
             self.get_metric(self.metric_name), closed_form_interval=constant_share_percent_interval
@@ -116,6 +120,11 @@ class LabelAccuracy(Measure):
                     )
                 )
         return Extras(tuple(estimates), tuple(notes))
+
+
+def _count_most_common(responses: Responses) -> tuple[str, int]:
+    """Return the most common label, and its number of items."""
+    return Counter(item.group for item in responses.items).most_common(1)[0]
 
 
 def constant_share_percent_interval(

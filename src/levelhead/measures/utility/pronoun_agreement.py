@@ -10,14 +10,12 @@ the people of one group.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
-from typing import TYPE_CHECKING, ClassVar, cast, final, get_args
+from functools import cached_property
+from typing import TYPE_CHECKING, ClassVar, final, get_args
 
-import numpy as np
 import torch
 
 from levelhead.core.errors import LevelheadError, NotMeasurableError, require_option
-from levelhead.core.frozen import FrozenDict
 from levelhead.data.lexicons.lexicon import Lexicon
 from levelhead.data.prompts.pronoun_agreement import (
     OVER_LIMIT,
@@ -28,14 +26,12 @@ from levelhead.data.prompts.pronoun_agreement import (
     agreement_source_hashes,
     load_agreement_sentences,
 )
-from levelhead.measures.base import Extras, RequiredHead
+from levelhead.measures.base import Extras
 from levelhead.measures.inference import estimate, note_failure
-from levelhead.measures.items import MeasureItem, QuerySet
-from levelhead.measures.lexicon_measure import LexiconMeasure
-from levelhead.measures.metric import Metric, scale_interval
+from levelhead.measures.metric import scale_interval
 from levelhead.measures.options import hash_items
 from levelhead.measures.reductions import mean, scale_aggregate
-from levelhead.models.inputs.tokenizer import MASK
+from levelhead.measures.utility.right_word import RightWordMeasure, RightWordTexts
 from levelhead.stats.degenerate import is_constant
 from levelhead.stats.designs import grouped_design
 from levelhead.stats.intervals import proportion_interval
@@ -45,9 +41,7 @@ if TYPE_CHECKING:
 
     from levelhead.core.results import Estimate, Interval
     from levelhead.core.run_context import Inference
-    from levelhead.measures.items import ItemField, QueryArgs
     from levelhead.measures.responses import Responses
-    from levelhead.models.lm import LM
     from levelhead.stats.designs import Design
 
 SOURCES: tuple[str, ...] = get_args(AgreementSource)
@@ -57,7 +51,7 @@ GAP_PREFIX = "gap: "
 
 @final
 @dataclass(frozen=True)
-class PronounAgreement(LexiconMeasure):
+class PronounAgreement(RightWordMeasure):
     """Percentage of sentences whose agreeing pronoun is more likely than the other group's.
 
     A masked model scores the pronoun in its place, a causal model the full sentence with each
@@ -79,7 +73,17 @@ class PronounAgreement(LexiconMeasure):
         "pronoun_agreement": "knowledge people need: pronouns that are beyond doubt",
         "pronoun_agreement_margin": "by how much they are likelier",
     }
-    needs: ClassVar[tuple[RequiredHead, ...]] = ("masked", "causal")
+    wording: ClassVar[RightWordTexts] = RightWordTexts(
+        name="pronoun_agreement",
+        key="pronoun agreement",
+        units="sentences",
+        equations=(
+            "share of sentences whose agreeing pronoun is likelier; ties count half",
+            "mean log-probability of the agreeing pronoun less that of the other",
+        ),
+        directions=("larger: more pronouns agree", "larger: pronouns that agree are likelier"),
+        note="always the same pronoun: 50%",
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -131,115 +135,23 @@ class PronounAgreement(LexiconMeasure):
             for agreement in self._sentences_by_source.values()
         )
 
-    def all_queries(self, lm: LM) -> tuple[QuerySet, ...]:
-        """Queries of both pronouns in every sentence: in the blank, or in the full text."""
-        causal = "causal" in lm.heads
-        items = tuple(
-            MeasureItem(
-                sentence.id,
-                _build_queries(sentence, is_causal=causal),
-                (sentence.unit,),
-                sentence.group,
-                kind=sentence.source,
-            )
-            for sentence in self.items
-        )
-        notes = ["always the same pronoun: 50%"]
-        if self.texts is None:
-            notes += [
-                f"{source}: left out {count} ({reason})"
-                for source, agreement in self._sentences_by_source.items()
-                for reason, count in agreement.left_out
-                if count
-            ]
-        make_query_set = partial(
-            QuerySet,
-            factors=("sentences",),
-            items=items,
-            notes=tuple(notes),
-            population=len(items) + self._n_left_out or None,
-        )
-        if causal:
-            return (make_query_set("score", FrozenDict({})),)
-        # One query scores all pronouns of all sentences; each sentence's two columns are looked up.
-        words = sorted(
-            {
-                word
-                for sentence in self.items
-                for word in (sentence.correct_pronoun, sentence.wrong_pronoun)
-            }
-        )
-        columns = {
-            sentence.id: [
-                words.index(sentence.correct_pronoun),
-                words.index(sentence.wrong_pronoun),
-            ]
-            for sentence in self.items
-        }
-        metadata = FrozenDict({"columns": columns})
-        return (make_query_set("fill", FrozenDict({"words": words}), metadata=metadata),)
-
-    def design(self, responses: Responses, metric: Metric) -> Design:
-        """Sentences are sampled, with their versions for both groups."""
-        return responses.design()
-
-    # -- formulas
-
     @property
-    def formulas(self) -> tuple[Metric, ...]:
-        """The share of agreement and its smooth surrogate."""
-        share = Metric(
-            name="pronoun_agreement",
-            equation="share of sentences whose agreeing pronoun is likelier; ties count half",
-            per_item_values=_is_agreeing,
-            aggregate=scale_aggregate(100, mean),
-            unit="% of sentences",
-            low=0.0,
-            high=100.0,
-            direction="larger: more pronouns agree",
-            comparability_key="pronoun agreement, same sentences",
-            role="utility",
-            worse="lower",
-            parity=None,
-            smooth_surrogate="pronoun_agreement_margin",
-            closed_form_interval=_constant_interval,
+    def _left_out_notes(self) -> tuple[str, ...]:
+        if self.texts is not None:
+            return ()
+        return tuple(
+            f"{source}: left out {count} ({reason})"
+            for source, agreement in self._sentences_by_source.items()
+            for reason, count in agreement.left_out
+            if count
         )
-        margin = replace(
-            share,
-            name="pronoun_agreement_margin",
-            equation="mean log-probability of the agreeing pronoun less that of the other",
-            per_item_values=_margins,
-            aggregate=mean,
-            unit="nats",
-            low=-float("inf"),
-            high=float("inf"),
-            direction="larger: pronouns that agree are likelier",
-            comparability_key="pronoun agreement margin, same sentences",
-            smooth_surrogate=None,
-            closed_form_interval=None,
-        )
-        return share, margin
 
     def compute_extras(self, response_sets: Sequence[Responses], inference: Inference) -> Extras:
         """The primary metric by group and by source, and the gap between the groups."""
-        responses = response_sets[0]
-        estimates: list[Estimate] = []
-        notes: list[str] = []
-        parts: list[tuple[str, ItemField, str]]
-        parts = [(f"group: {name}", "group", name) for name in responses.groups]
-        kinds = dict.fromkeys(item.kind for item in responses.items)
-        parts += [(f"source: {name}", "kind", name) for name in kinds] if len(kinds) > 1 else []
-        for label, field, name in parts:
-            part_responses = responses.select_where(field, name)
-            primary = self.primary_metric
-            with note_failure(notes, label):
-                values = primary.per_item_values(part_responses)
-                design = self.design(part_responses, primary)
-                estimates.append(
-                    estimate(inference, primary, values, design, name=label, test=False)
-                )
+        extras = super().compute_extras(response_sets, inference)
+        estimates, notes = list(extras.estimates), list(extras.notes)
         with note_failure(notes, "gap between the groups"):
-            estimates.append(self._gap(responses, inference))
+            estimates.append(self._gap(response_sets[0], inference))
         return Extras(tuple(estimates), tuple(notes))
 
     def _gap(self, responses: Responses, inference: Inference) -> Estimate:
@@ -276,44 +188,6 @@ class PronounAgreement(LexiconMeasure):
         return estimate(inference, gap, differences, grouped_design(len(both), name="sentences"))
 
 
-def _build_queries(sentence: AgreementSentence, *, is_causal: bool) -> tuple[QueryArgs, ...]:
-    start, end = sentence.span
-    before, after = sentence.text[:start], sentence.text[end:]
-    if is_causal:
-        return (sentence.text, None), (f"{before}{sentence.wrong_pronoun}{after}", None)
-    return ((f"{before}{MASK}{after}",),)
-
-
-def _margins(responses: Responses) -> torch.Tensor:
-    """`[sentences]` log-probability with the agreeing pronoun less that with the other pronoun."""
-    if "columns" in responses.metadata:
-        columns = cast("Mapping[str, tuple[int, int]]", responses.metadata["columns"])
-        column_indices = torch.tensor([list(columns[item.id]) for item in responses.items])
-        log_probs = responses.values[:, 0].gather(1, column_indices)
-    else:
-        log_probs = responses.values[:, :, 0]
-    detached = responses.values.detach()
-    # A model that ignores its input would score exactly 50%, which looks like a real value.
-    if len(detached) > 1 and bool((detached == detached[:1]).all()):
-        raise NotMeasurableError(
-            "the model gives the same answer to every sentence: all answers are equal",
-            hint="check that it was trained, and that it reads the texts",
-        )
-    margins = log_probs[:, 0] - log_probs[:, 1]
-    if not bool(margins.detach().abs().max() > 0):
-        raise NotMeasurableError(
-            "both pronouns are equally likely in every sentence",
-            hint="check that the model was trained, and that it reads the texts",
-        )
-    return margins
-
-
-def _is_agreeing(responses: Responses) -> torch.Tensor:
-    margins = _margins(responses)
-    # A tie is half right, so that a model without any preference scores 50%.
-    return (margins > 0).double() + 0.5 * (margins == 0).double()
-
-
 def _no_spread_interval(values: torch.Tensor, design: Design, level: float) -> Interval | None:
     """Wilson's interval if all differences are equal, where resampling has no width.
 
@@ -328,19 +202,3 @@ def _no_spread_interval(values: torch.Tensor, design: Design, level: float) -> I
     half_width = max(interval.high - abs(value), abs(value) - interval.low)
     ends = {"low": max(value - half_width, -1.0), "high": min(value + half_width, 1.0)}
     return scale_interval(interval.model_copy(update=ends), 100)
-
-
-def _constant_interval(values: torch.Tensor, design: Design, level: float) -> Interval | None:
-    """Wilson's interval if every sentence has the same value, where resampling has no width.
-
-    All sentences agree, or none, or one pronoun is always preferred: half of every sentence.
-    """
-    (factor,) = design.factors
-    means = np.bincount(factor.unit_of_item, weights=values.numpy()) / np.bincount(
-        factor.unit_of_item
-    )
-    if not is_constant(means):
-        return None
-    # By sentence, not by version: the two versions of a sentence are not independent.
-    hits = round(float(means.mean()) * factor.n_units)
-    return scale_interval(proportion_interval(hits, factor.n_units, level=level), 100)

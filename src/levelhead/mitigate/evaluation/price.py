@@ -3,13 +3,17 @@
 The mitigated model may be edited, trained, or the same with a system prompt. It is compared with
 the base item by item, on measures of bias and on measures of utility, its price: for chat models
 following instructions, common knowledge and fluency.
+
+It is called a mitigation only if the bias falls beyond placebos and the knowledge of a panel is
+kept (`evaluation.knowledge`); otherwise the verdict names what is missing.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Literal, cast
 
 from levelhead.core.errors import LevelheadError, NotMeasurableError
+from levelhead.core.frames import make_number_row
 from levelhead.core.notebook import NotebookResult
 from levelhead.core.results import Record
 from levelhead.core.run_context import Inference, RunContext
@@ -23,6 +27,13 @@ from levelhead.measures.utility.facts import Facts
 from levelhead.measures.utility.instructions import Instructions
 from levelhead.measures.utility.perplexity import Perplexity, PseudoPerplexity
 from levelhead.measures.utility.pronoun_agreement import PronounAgreement
+from levelhead.mitigate.controls.placebo_test import (
+    NO_EFFECT,
+    PlaceboResponses,
+    PlaceboTest,
+    run_placebo_test,
+)
+from levelhead.mitigate.evaluation.knowledge import KnowledgePanel
 from levelhead.models.serving.served_model import ServedModel
 from levelhead.stats.intervals import proportion_interval
 
@@ -34,6 +45,14 @@ if TYPE_CHECKING:
     from levelhead.models.lm import LM
 
 LACKS_SKILL = "the mitigated model lacks the skill that the measure needs: no claim"
+Verdict = Literal[
+    "mitigation",
+    "bias reduced, knowledge lost",
+    "bias reduced, knowledge not shown to be kept",
+    "bias reduced, knowledge not measured",
+    "bias reduced, placebos not compared",
+    "not shown",
+]
 
 
 class Unmeasured(Record):
@@ -56,6 +75,10 @@ class MitigationReport(NotebookResult, Record):
     """What could not be compared, with the reason: this shows neither a reduction nor no cost."""
     costs: tuple[str, ...] = ()
     """Utilities that are shown to be worse."""
+    placebo_tests: tuple[PlaceboTest, ...] = ()
+    """The reductions, compared with those by placebos; empty if there are none."""
+    knowledge: KnowledgePanel | None = None
+    """Whether knowledge is kept; None if it was not measured."""
 
     @property
     def reduced(self) -> tuple[str, ...]:
@@ -68,25 +91,74 @@ class MitigationReport(NotebookResult, Record):
         )
 
     @property
+    def verdict(self) -> Verdict:
+        """Mitigation, or what is missing: a reduction beyond placebos, or knowledge."""
+        if not self._has_bias_fallen:
+            return "not shown"
+        # A shown loss decides before anything that is merely missing.
+        if self.knowledge is not None and self.knowledge.lost:
+            return "bias reduced, knowledge lost"
+        # The skill comes second: without knowledge, the model often lacks the skill as well.
+        if any(map(_lacks_skill, self.bias)):
+            return "not shown"
+        if not self._has_tested_placebos:
+            return "bias reduced, placebos not compared"
+        if self.knowledge is None:
+            return "bias reduced, knowledge not measured"
+        if not self.knowledge.is_kept:
+            return "bias reduced, knowledge not shown to be kept"
+        return "mitigation"
+
+    @property
+    def _has_tested_placebos(self) -> bool:
+        """Whether placebos could show a mitigation by every measure."""
+        testable = {test.measure for test in self.placebo_tests if test.is_testable}
+        return bool(self.bias) and testable >= {row.measure for row in self.bias}
+
+    @property
+    def _has_bias_fallen(self) -> bool:
+        """Whether every measure falls beyond its placebos; without a test, whether some falls."""
+        # All of them: the best of several measures would need a correction.
+        if self._has_tested_placebos:
+            return all(test.mitigates for test in self.placebo_tests)
+        # Untestable is neither for nor against, except that a base without a bias has none to lose.
+        without_effect = {test.measure for test in self.placebo_tests if test.outcome == NO_EFFECT}
+        return any(
+            row.verdict.startswith(NEARER) and row.measure not in without_effect
+            for row in self.bias
+        )
+
+    @property
     def title(self) -> str:
         """What is shown, in one line."""
         reduced = ", ".join(self.reduced) or "no measure"
         missing = f"; {len(self.unmeasured)} not measured" if self.unmeasured else ""
         costs = ", ".join(self.costs) or f"none of {len(self.price)} utilities"
-        return f"nearer to parity by {reduced}; worse in {costs}{missing}"
+        return f"{self.verdict}: nearer to parity by {reduced}; worse in {costs}{missing}"
 
     def to_rows(self) -> list[dict[str, object]]:
-        """The rows of all comparisons."""
-        return [
+        """The rows of all comparisons, and the changes of knowledge."""
+        rows: list[dict[str, object]] = [
             {"measure": row.measure, "part": part, **cells}
             for part, comparisons in (("bias", self.bias), ("price", self.price))
             for row in comparisons
             for cells in row.to_rows()
         ]
+        changes = () if self.knowledge is None else self.knowledge.changes
+        return rows + [
+            {
+                "measure": row.measure,
+                "part": "knowledge",
+                **make_number_row(row.change.name, row.change),
+            }
+            for row in changes
+        ]
 
     def __str__(self) -> str:
         lines = [f"{row}{f'; {LACKS_SKILL}' if _lacks_skill(row) else ''}" for row in self.bias]
         lines += [f"price: {row}" for row in self.price]
+        lines += [f"placebos: {test.measure}: {test.verdict}" for test in self.placebo_tests]
+        lines += [] if self.knowledge is None else str(self.knowledge).splitlines()
         lines += [f"not measured: {row.measure}: {row.reason}" for row in self.unmeasured]
         return "\n".join((self.title, *lines))
 
@@ -120,6 +192,8 @@ def evaluate_mitigation(
     measures: Sequence[Measure],
     *,
     price: Sequence[Measure] | None = None,
+    placebos: Sequence[LM] = (),
+    knowledge: KnowledgePanel | None = None,
     inference: Inference = Inference(),
     context: RunContext = RunContext(),
 ) -> MitigationReport:
@@ -130,6 +204,8 @@ def evaluate_mitigation(
         mitigated: The same with edits, with a system prompt, or trained further.
         measures: Measures of bias.
         price: Measures of utility; by default those of `list_price_measures`.
+        placebos: The base with placebo edits, 19 or more that amount to as many independent ones.
+        knowledge: Result of `evaluate_knowledge` for the same models.
         inference: Seed, resamples and level.
         context: Store, threads, progress and cancellation.
     """
@@ -160,17 +236,43 @@ def evaluate_mitigation(
             continue
         second = row.second.model_copy(update={"skill": skill})
         parts[measure.is_utility].append(row.model_copy(update={"second": second}))
+    tests, untested = _test_placebos(measures, models, placebos, inference, context)
     bias, costs = parts
     worse = {measure.name: measure.primary_metric.worse for measure in price}
     return MitigationReport(
         bias=holm_corrected_comparisons(bias) if bias else (),
         price=tuple(costs),
-        unmeasured=tuple(unmeasured),
+        unmeasured=(*unmeasured, *untested),
+        placebo_tests=tests,
+        knowledge=knowledge,
         costs=(
             *(row.measure for row in costs if _is_worse(row, worse[row.measure])),
             *(row.measure for row in unmeasured if row.is_worse),
         ),
     )
+
+
+def _test_placebos(
+    measures: Sequence[Measure],
+    models: tuple[LM, LM],
+    placebos: Sequence[LM],
+    inference: Inference,
+    context: RunContext,
+) -> tuple[tuple[PlaceboTest, ...], tuple[Unmeasured, ...]]:
+    """Compare the reductions with those by placebos."""
+    if not placebos:
+        return (), ()
+    tests, untested = [], []
+    for measure in measures:
+        try:
+            base, mitigated, *others = (
+                measure.read(lm, context=context)[0] for lm in (*models, *placebos)
+            )
+            responses = PlaceboResponses(base, mitigated, others)
+            tests.append(run_placebo_test(measure, responses, inference=inference, min_placebos=1))
+        except NotMeasurableError as error:
+            untested.append(Unmeasured(measure=measure.name, reason=f"placebos: {error.problem}"))
+    return tuple(tests), tuple(untested)
 
 
 def _describe_without_spread(

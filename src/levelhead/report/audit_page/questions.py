@@ -393,6 +393,14 @@ QUESTIONS: tuple[Question, ...] = (
         "pronouns",
         "Does it use the right pronouns, equally well for all genders?",
         {
+            "definitional_gender": MeasureText(
+                "Definitional gender",
+                "The sentences are about words that name a woman or a man by definition. The model "
+                "has to prefer the word that is right. The share of right words is a capability.",
+                "“The nun is a [MASK]”: is “woman” likelier than “man”?",
+                "Short English sentences about two genders; no sentence has a stereotype.",
+                "this project",
+            ),
             "pronoun_agreement": MeasureText(
                 "Pronoun agreement",
                 "The sentences name a man or a woman, and the model has to prefer the pronoun that "

@@ -16,6 +16,7 @@ from levelhead.locate.validation.random_heads import RandomHeadControl
 from levelhead.locate.validation.repeated_splits import SplitStability
 from levelhead.measures.compare import Comparison
 from levelhead.mitigate.controls.placebo_report import PlaceboReport
+from levelhead.mitigate.evaluation.knowledge_front import KnowledgeFront
 from levelhead.mitigate.evaluation.pareto import ParetoFront
 from levelhead.mitigate.evaluation.sweep import SweepReport
 from levelhead.mitigate.heads.mask_top_heads import MaskingReport
@@ -30,6 +31,7 @@ from levelhead.replication.yang2025.masking_curves import MaskingCurves
 from levelhead.report.charts.attention_change import attention_change_chart
 from levelhead.report.charts.attention_example import attention_example_chart
 from levelhead.report.charts.edits.downstream import downstream_chart
+from levelhead.report.charts.edits.knowledge import knowledge_chart
 from levelhead.report.charts.edits.pair_budget import pair_budget_chart, stability_chart
 from levelhead.report.charts.edits.pareto import pareto_chart
 from levelhead.report.charts.edits.placebo import placebo_chart
@@ -72,6 +74,7 @@ CHARTS: dict[type, Callable[..., ChartType]] = {
     MaskingCurves: masking_curve_chart,
     SweepReport: sweep_chart,
     ParetoFront: pareto_chart,
+    KnowledgeFront: knowledge_chart,
     DevSelection: selection_chart,
     PlaceboReport: placebo_chart,
     SubspaceStabilityReport: stability_chart,

@@ -14,6 +14,10 @@ from levelhead.measures.compare import Comparison
 from levelhead.measures.responses import model_key
 from levelhead.measures.run import run_measures
 from levelhead.measures.skills import checks
+from levelhead.mitigate.evaluation.knowledge import (
+    MARGIN,
+    evaluate_knowledge,
+)
 from levelhead.mitigate.evaluation.price import (
     MitigationReport,
     evaluate_mitigation,
@@ -36,8 +40,9 @@ from levelhead.study.steps.kinds import StepDefinition
 from levelhead.study.table_row import RowCells, estimate_cells
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
+    from levelhead.measures.base import Measure
     from levelhead.models.lm import LM
     from levelhead.study.steps.config import StudyConfigBase
 
@@ -83,11 +88,17 @@ class MitigationStep(StrictConfig):
     mitigated: str | None = None
     """Another model of the study, such as the same with an edit."""
     system_prompt: str = ""
+    knowledge_measures: Annotated[tuple[str, ...], BeforeValidator(as_tuple)] = ()
+    """Measures of knowledge that must be kept, such as definitional_gender."""
+    knowledge_margin: float = MARGIN
+    """Largest change that counts as none, in percentage points."""
 
     def references(self) -> Iterator[Reference]:
         """The names of other tables of the study that this row uses."""
         yield from map(any_model_reference, filter(None, (self.model, self.mitigated)))
-        yield from map(measure_reference, (*self.measures, *self.utility_measures))
+        yield from map(
+            measure_reference, (*self.measures, *self.utility_measures, *self.knowledge_measures)
+        )
         if self.map is not None:
             yield map_reference(self.map)
 
@@ -173,22 +184,45 @@ def run_mitigation_step(session: StudySession, row: MitigationStep) -> Mitigatio
     price = [session.measure(name) for name in row.utility_measures] or list_price_measures(
         mitigated
     )
-    inputs = {
+    inputs: dict[str, object] = {
         "models": [model_key(lm), model_key(mitigated)],
         "measures": [measure_inputs(measure) for measure in measures],
         "price": [measure_inputs(measure) for measure in price],
     }
-    return session.load_or_compute(
-        MitigationReport,
-        inputs,
-        lambda: evaluate_mitigation(
-            lm,
-            mitigated,
-            measures,
-            price=price,
+    knowledge = [session.measure(name) for name in row.knowledge_measures]
+    # No key without a panel: studies of earlier versions keep their stored results.
+    if knowledge:
+        inputs["knowledge"] = [row.knowledge_margin, *map(measure_inputs, knowledge)]
+    evaluate = partial(_evaluate, session, row, (lm, mitigated), (measures, price, knowledge))
+    return session.load_or_compute(MitigationReport, inputs, evaluate)
+
+
+def _evaluate(
+    session: StudySession,
+    row: MitigationStep,
+    models: tuple[LM, LM],
+    measures: tuple[Sequence[Measure], Sequence[Measure], Sequence[Measure]],
+) -> MitigationReport:
+    """Compare the models by measures of bias, of utility and of knowledge."""
+    bias, price, knowledge = measures
+    panel = (
+        evaluate_knowledge(
+            *models,
+            knowledge,
+            margin=row.knowledge_margin,
             inference=session.inference,
             context=session.context,
-        ),
+        )
+        if knowledge
+        else None
+    )
+    return evaluate_mitigation(
+        *models,
+        bias,
+        price=price,
+        knowledge=panel,
+        inference=session.inference,
+        context=session.context,
     )
 
 
@@ -225,6 +259,10 @@ def mitigation_rows(report: MitigationReport) -> Iterator[RowCells]:
         yield estimate_cells("mitigated less base", comparison.difference, mark=mark)
         if comparison.distance is not None:
             yield estimate_cells("mitigated less base", comparison.distance, mark=mark)
+    for change in () if report.knowledge is None else report.knowledge.changes:
+        yield estimate_cells("base", change.base)
+        yield estimate_cells("mitigated", change.edited)
+        yield estimate_cells(f"knowledge {change.outcome}", change.change)
 
 
 MEASUREMENTS = StepDefinition(MeasureStep, measure_steps, {Measurement: measurement_rows})

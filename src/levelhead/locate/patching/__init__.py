@@ -1,0 +1,1 @@
+"""Activation patching between counterfactual twins, and causal mediation."""
