@@ -10,6 +10,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
+from torch import distributed
+
 from levelhead.core.errors import LevelheadError
 
 if TYPE_CHECKING:
@@ -41,4 +43,7 @@ def _fingerprint(model: torch.nn.Module) -> tuple[int, int]:
     weights = [*model.parameters()]
     if any(weight.is_meta or weight.is_inference() for weight in weights):
         return 0, 0
-    return sum(weight._version for weight in weights), hash(tuple(w.data_ptr() for w in weights))
+    # Processes that share a model gather its weights for every forward pass: they move.
+    is_shared = distributed.is_available() and distributed.is_initialized()
+    places = () if is_shared else tuple(weight.data_ptr() for weight in weights)
+    return sum(weight._version for weight in weights), hash(places)
