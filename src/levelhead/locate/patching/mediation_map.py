@@ -47,7 +47,9 @@ class MediatedEffect(Record):
         return (
             self.indirect is not None
             and self.indirect.p is not None
-            and (self.indirect.p.adjusted or 0.0) <= SIGNIFICANT
+            # Without a corrected p-value nothing is shown.
+            and self.indirect.p.adjusted is not None
+            and self.indirect.p.adjusted <= SIGNIFICANT
             and self.indirect.value * total.value > 0
         )
 
