@@ -1,11 +1,12 @@
 """Most measures on real weights with the full data: data files, and a summary on their page.
 
     LEVELHEAD_ASSETS=... LEVELHEAD_DATA=... python tools/real_results.py WORK_FOLDER
-        [--results measures|chat-models] [--again] [--page]
+        [--results measures|chat-models] [--only MEASURE ...] [--again] [--page]
 
 Every measure runs as `levelhead measure MODEL -m MEASURE` runs it, with a store in WORK_FOLDER that
 all share; its seconds are kept, and what has run does not run again. `--again` computes results
-anew, from stored responses; `--page` only writes the data files and the page's summary. Larger
+anew, from stored responses; `--page` only writes the data files and the page's summary. `--only`
+runs some of the measures. What has not run in WORK_FOLDER keeps its rows in the data files. Larger
 chat models are read from the folder in LEVELHEAD_CHAT_MODELS.
 """
 
@@ -17,6 +18,7 @@ import io
 import json
 import math
 import os
+import re
 import sys
 import time
 from pathlib import Path
@@ -33,7 +35,7 @@ from levelhead.measures.run import run_measures
 from levelhead.models.loading.load import load
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from levelhead.core.results import Estimate
 
@@ -174,6 +176,7 @@ LANGUAGES = (
     *(f"crows:language={code},subsample_fraction=0.15" for code in ("fr", "nl")),
     *(f"stereoset:language={code},subsample_fraction=0.15" for code in ("es", "fr", "de", "tr")),
     *(f"bbq:language={code},category=Age,per_template=2" for code in ("es", "nl", "tr")),
+    *(f"honest:language={code},k=5,subsample_fraction=0.2" for code in ("es", "fr", "it")),
 )
 
 
@@ -205,6 +208,7 @@ RESULT_SETS = {
         ),
     )
 }
+GROUPS_OPTION = re.compile(r"\bgroups=[^,]+")
 FAILED = ".failed"
 """Suffix of the file with the error of a measure that gave no result."""
 THREADS = int(os.environ.get("OMP_NUM_THREADS", "2"))
@@ -247,7 +251,7 @@ def texts_file(folder: Path) -> dict[str, str]:
     return {"texts": str(path), "text": "text", "label": "label"}
 
 
-def compute(result_set: ResultSet, folder: Path, *, again: bool) -> None:
+def compute(result_set: ResultSet, folder: Path, only: list[str], *, again: bool) -> None:
     """Run what has not run yet; `again`: all that has run, from stored responses."""
     folder.mkdir(parents=True, exist_ok=True)
     context = RunContext(store=folder / "store", threads=THREADS)
@@ -256,6 +260,7 @@ def compute(result_set: ResultSet, folder: Path, *, again: bool) -> None:
             (measure, path)
             for measure in measures
             if (path := result_path(folder, name, measure)).exists() is again
+            and (not only or measure in only)
         ]
         if not pending:
             continue
@@ -305,15 +310,16 @@ def results(
     result_set: ResultSet, folder: Path
 ) -> Iterator[tuple[str, str, Measurement | None, float]]:
     """Every result, with its model, its measure and the seconds; None where a command failed."""
+    log = folder / "seconds.jsonl"
     seconds = {
         row["run"]: row["seconds"]
-        for row in map(json.loads, (folder / "seconds.jsonl").read_text().splitlines())
+        for row in map(json.loads, log.read_text().splitlines() if log.exists() else ())
     }
     for name, measures in result_set.runs.items():
         for measure in measures:
             path = result_path(folder, name, measure)
             if not path.exists():
-                # What was not run yet has no row.
+                # What was not run here keeps the row that it has.
                 if path.with_suffix(FAILED).exists():
                     yield name, measure, None, math.nan
                 continue
@@ -367,12 +373,41 @@ def data_files(result_set: ResultSet, folder: Path) -> dict[str, str]:
             rows["extras"] += [key | extra_row(extra) for extra in result.extras]
     texts = {}
     for name, columns in FILES.items():
+        path = RESULTS / "data" / result_set.page / f"{name}.csv"
         file = io.StringIO()
         writer = csv.DictWriter(file, columns, restval="", lineterminator="\n")
         writer.writeheader()
-        writer.writerows(rows[name])
+        writer.writerows(with_kept_rows(result_set, rows, name, path))
         texts[name] = file.getvalue()
     return texts
+
+
+def with_kept_rows(
+    result_set: ResultSet, rows: dict[str, list[dict[str, object]]], name: str, path: Path
+) -> list[dict[str, object]]:
+    """New rows of a data file and those of measures that have not run here, in the set's order."""
+    order = {
+        (model_name, named_groups(measure)): (i, j)
+        for i, (model_name, measures) in enumerate(result_set.runs.items())
+        for j, measure in enumerate(measures)
+    }
+
+    def place(row: Mapping[str, object]) -> tuple[int, int] | None:
+        return order.get((str(row["model"]), named_groups(str(row["measure"]))))
+
+    # A measure that ran has a value or a note; extras and notes may be fewer than before.
+    run_here = {place(row) for row in rows["values"]}
+    kept: list[dict[str, object]] = []
+    if path.exists():
+        with path.open(encoding="utf-8", newline="") as file:
+            # What is no longer in the set is dropped.
+            kept = [{**row} for row in csv.DictReader(file) if place(row) not in run_here | {None}]
+    return sorted((*kept, *rows[name]), key=lambda row: place(row) or (len(order), 0))
+
+
+def named_groups(measure: str) -> str:
+    """A measure with its groups as in the set: a result names all of them."""
+    return GROUPS_OPTION.sub("groups=all", measure)
 
 
 def summary(values: str) -> str:
@@ -454,12 +489,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("folder", type=Path)
     parser.add_argument("--results", choices=RESULT_SETS, default=next(iter(RESULT_SETS)))
+    parser.add_argument("--only", nargs="+", default=[], metavar="MEASURE")
     parser.add_argument("--page", action="store_true", help="only write the page")
     parser.add_argument("--again", action="store_true", help="compute from stored responses")
     given = parser.parse_args()
     result_set = RESULT_SETS[given.results]
     if not given.page:
-        compute(result_set, given.folder, again=given.again)
+        compute(result_set, given.folder, given.only, again=given.again)
     write(result_set, given.folder)
 
 

@@ -186,8 +186,9 @@ def test_a_run_is_written_as_numbers_and_never_as_nothing(tool, run, monkeypatch
     assert text.endswith("below\n")
 
 
-def test_a_failed_command_is_no_value_and_what_was_not_run_has_no_row(tool, tmp_path):
+def test_a_failed_command_is_no_value_and_what_was_not_run_has_no_row(tool, tmp_path, monkeypatch):
     real_results = tool("real_results")
+    monkeypatch.setattr(real_results, "RESULTS", tmp_path)
     (tmp_path / "seconds.jsonl").write_text(json.dumps({"run": "x", "seconds": 1.0}))
     result_set = next(iter(real_results.RESULT_SETS.values()))
     name, measures = next(iter(result_set.runs.items()))
@@ -197,6 +198,32 @@ def test_a_failed_command_is_no_value_and_what_was_not_run_has_no_row(tool, tmp_
     (row,) = csv.DictReader(texts["values"].splitlines())
     assert (row["measure"], row["value"], row["note"]) == (measures[0], "", "failed")
     assert "failed" in real_results.summary(texts["values"])
+
+
+def test_measures_that_have_not_run_here_keep_their_rows(tool, tmp_path, monkeypatch):
+    real_results = tool("real_results")
+    monkeypatch.setattr(real_results, "RESULTS", tmp_path)
+    result_set = real_results.ResultSet("page", {"a": ("m:groups=all", "n"), "b": ("m",)})
+    path = real_results.result_path(tmp_path, "a", "n")
+    path.with_suffix(real_results.FAILED).write_text("no value")
+    data = tmp_path / "data" / "page"
+    data.mkdir(parents=True)
+    kept = [
+        {"model": "b", "measure": "m", "value": "3"},
+        {"model": "a", "measure": "n", "value": "2"},  # runs again
+        {"model": "a", "measure": "m:groups=x+y", "value": "1"},
+        {"model": "a", "measure": "no longer there", "value": "0"},
+    ]
+    with (data / "values.csv").open("w", newline="") as file:
+        writer = csv.DictWriter(file, real_results.FILES["values"], restval="")
+        writer.writeheader()
+        writer.writerows(kept)
+    rows = csv.DictReader(real_results.data_files(result_set, tmp_path)["values"].splitlines())
+    assert [(row["model"], row["measure"], row["value"], row["note"]) for row in rows] == [
+        ("a", "m:groups=x+y", "1", ""),
+        ("a", "n", "", "failed"),
+        ("b", "m", "3", ""),
+    ]
 
 
 @pytest.mark.parametrize(
