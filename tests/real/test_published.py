@@ -10,6 +10,7 @@ from levelhead.data.lexicons.published import (
     load_kaneko,
     load_kurita,
     load_manzini,
+    load_manzini_race_pair,
     load_seat_sentences,
     load_seat_test,
     load_weat_set,
@@ -43,6 +44,12 @@ def test_manzini():
     sides = {side.name: side.words for side in race.families[0].sides}
     assert (len(sides["caucasian"]), len(sides["black"]), len(sides["asian"])) == (6, 5, 4)
     assert load_manzini("gender").terms
+    pair = load_manzini_race_pair()
+    assert pair.groups == ("black", "caucasian")
+    assert len(pair.terms) == 5  # one of the six rows repeats another
+    assert pair.words("black") == ("black", "african", "africa")
+    assert pair.words("caucasian") == ("caucasian", "white", "america", "europe")
+    assert [len(side.words) for side in pair.families[0].sides] == [6, 5]
     with pytest.raises(LevelheadError, match="no list of Manzini named 'age'"):
         load_manzini("age")
 

@@ -81,11 +81,28 @@ def load_manzini(category: Literal["gender", "race", "religion"]) -> Lexicon:
     return _make_lexicon(f"manzini-{category}", tuple(groups), terms, targets, "manzini-words")
 
 
+def load_manzini_race_pair() -> Lexicon:
+    """Load the words of Manzini et al. 2019 for two groups, black and caucasian.
+
+    Yang et al. 2025, section 6, take three pairs and ten roles of this list and do not say which:
+    these are all of its pairs, and all eleven roles.
+    """
+    race = load_manzini("race")
+    first, second, _ = race.groups
+    pairs = dict.fromkeys((term.word(first), term.word(second)) for term in race.terms)
+    terms = [Term("person", ((first, a), (second, b))) for a, b in pairs if a and b]
+    (roles,) = race.families
+    sides = tuple(side for side in roles.sides if side.name in (first, second))
+    family = TargetFamily(roles.name, roles.description, sides)
+    return _make_lexicon("manzini-race-pair", (first, second), terms, [family], "manzini-words")
+
+
 # Functions instead of lexicons: a list is read only when it is used.
 PUBLISHED: dict[str, Callable[[], Lexicon]] = {
     "kaneko": load_kaneko,
     "manzini-gender": lambda: load_manzini("gender"),
     "manzini-race": lambda: load_manzini("race"),
+    "manzini-race-pair": load_manzini_race_pair,
     "manzini-religion": lambda: load_manzini("religion"),
 }
 
