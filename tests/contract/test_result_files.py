@@ -5,6 +5,7 @@ import importlib.util
 import json
 import re
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -63,7 +64,8 @@ def test_data_files_are_tidy(path):
 def test_pages_are_short_and_their_tables_are_data(path):
     text = path.read_text()
     assert len(text.split()) <= MAX_WORDS
-    assert "| claim |" in text
+    # Tables of the papers' claims stand on one page.
+    assert "| claim |" in text or "](claims.md#" in text
 
 
 def test_every_data_file_is_linked():
@@ -87,6 +89,52 @@ def test_lists_of_studies_agree_with_their_files(tool):
             assert content.startswith(",".join(study_results.COLUMNS) + "\n")
         runs += listed
     assert sorted(runs) == sorted(path.stem for path in study_results.DATA.glob("*.csv"))
+
+
+def test_the_page_of_claims_is_what_its_tool_makes_of_the_studies(tool):
+    claims = tool("claims")
+    source = tomllib.loads(claims.SOURCE.read_text())
+    verdicts = list(claims.list_verdicts(source))
+    assert claims.PAGE.read_text() == claims.page(source, verdicts)
+    assert claims.TABLE.read_text() == claims.table(verdicts)
+    assert {row.paper for row in verdicts} == {"yang2025", "zhang2023", "dawkins2024"}
+    for paper in source["papers"]:
+        for file in paper["repeat"].values():
+            assert (RESULTS.parents[1] / "papers" / paper["name"] / file).exists()
+
+
+@pytest.mark.parametrize(
+    ("rule", "low", "high", "verdict"),
+    [
+        ("below", -2, -1, "holds"),
+        ("below", -2, 1, "undecided"),
+        ("below", 1, 2, "does not hold"),
+        ("above", 1, 2, "holds"),
+        ("above", -2, 1, "undecided"),
+        ("above", -2, -1, "does not hold"),
+        ("zero", -1, 1, "undecided"),  # an interval that contains 0 does not prove it
+        ("zero", 1, 2, "does not hold"),
+        ("none", 1, 2, "untestable"),
+    ],
+)
+def test_verdicts_follow_from_intervals(tool, rule, low, high, verdict):
+    row = {"low": str(low), "high": str(high)}
+    assert tool("claims").decide(rule, row) == verdict
+
+
+def test_a_cost_is_little_within_its_limit(tool):
+    decide = tool("claims").decide
+    rise, fall = {"low": "-1", "high": "4"}, {"low": "-4", "high": "1"}
+    assert decide("within", rise, 5.0, 1) == decide("within", fall, 5.0, -1) == "holds"
+    assert decide("within", rise, 3.0, 1) == decide("within", fall, 3.0, -1) == "undecided"
+    assert decide("within", {"low": "4", "high": "6"}, 3.0, 1) == "does not hold"
+    assert decide("any", {"n": "0"}) == "does not hold"
+    assert decide("any", {"n": "2"}) == "holds"
+
+
+def test_a_claim_names_one_row(tool):
+    with pytest.raises(ValueError, match="unpack"):
+        tool("claims").find_row("yang2025", "masking.table1", "top 3", "no such number")
 
 
 def test_tables_of_measures_agree_with_their_files(tool):
