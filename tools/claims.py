@@ -2,8 +2,8 @@
 
     python tools/claims.py [--write]
 
-Reads docs/results/claims.toml and the data files of the studies (docs/results/data/studies), computes
-every verdict from an interval, and writes docs/results/claims.md and docs/results/data/claims.csv.
+Reads docs/results/claims.toml and the data files of the studies (docs/results/data/studies),
+computes every verdict from an interval, and writes docs/results/claims.md and data/claims.csv.
 """
 
 from __future__ import annotations
@@ -23,29 +23,12 @@ if TYPE_CHECKING:
     from typing import Any
 
 RESULTS = Path(__file__).parents[1] / "docs" / "results"
-SOURCE, PAGE, TABLE = RESULTS / "claims.toml", RESULTS / "claims.md", RESULTS / "data" / "claims.csv"
+SOURCE, PAGE = RESULTS / "claims.toml", RESULTS / "claims.md"
+TABLE = RESULTS / "data" / "claims.csv"
 STUDIES = RESULTS / "data" / "studies"
 HOLDS, FAILS, UNDECIDED, UNTESTABLE = "holds", "does not hold", "undecided", "untestable"
 OF_STUDY = {"yes": HOLDS, "no": FAILS, "undecided": UNDECIDED}
 """Verdicts as studies of knowledge write them, before the claim."""
-HEADER = """# Claims of the three papers
-
-Which claims hold on the models at hand, and the number that decides each. The papers' own models were not available, so directions can
-be compared, values cannot: `minibert-en` is a BERT of 6 layers, stories15m and SmolLM2-135M-Instruct are small causal models.
-"3 classifiers" are minibert-en trained on inference, with three seeds.
-
-| word | meaning |
-|---|---|
-| holds, does not hold | the 95% interval lies on one side of the value that decides the claim |
-| undecided | it does not; "detects" is the effect that four of five such tests would find |
-| untestable | the model or the controls allow no test: no result in either direction |
-| costs little | at most {share:.0%} of the value before ("of 164") is lost |
-| same words, other words | the words that chose the heads, and the half of the words that did not |
-| † | weak evidence: the measure failed [calibration](calibration.md) in such models |
-
-SEAT is in standard deviations, knowledge in log-odds, GLUE and SNLI in points. An empty cell repeats the one above. "How to repeat" is a study file and the step of the number: `study:masking.table1`
-is `levelhead study run papers/yang2025/study.toml -o runs/yang2025`, and the rows `masking.table1` of `runs/yang2025/table.csv`. Where weights can be downloaded, `study-paper.toml` of each paper runs its own checkpoints. The tables are [one file](data/claims.csv).
-"""
 COLUMNS = ("claim", "model", "verdict", "effect [interval]", "testable here?", "how to repeat")
 
 
@@ -113,9 +96,7 @@ def show_testable(claim: Mapping[str, Any], row: Mapping[str, str], verdict: str
     if claim["rule"] == "none":
         return f"no: {claim['why']}"
     detectable = (
-        f"detects {number(row['detectable'])}"
-        if verdict == UNDECIDED and row["detectable"]
-        else ""
+        f"detects {number(row['detectable'])}" if verdict == UNDECIDED and row["detectable"] else ""
     )
     weak = claim.get("weak", "the measure" if row["mark"] else "")
     return "; ".join(filter(None, (f"weakly: {weak}" if weak else "yes", detectable)))
@@ -184,7 +165,7 @@ def count(verdicts: Sequence[Verdict]) -> str:
 def page(source: Mapping[str, Any], verdicts: Sequence[Verdict]) -> str:
     """The page: for each paper a paragraph and a table."""
     crossed = {study["paper"] for study in source["from_knowledge"]}
-    parts = [HEADER.format(share=source["words"]["share"])]
+    parts = [source["words"]["header"].format(share=source["words"]["share"])]
     for paper in source["papers"]:
         rows = [row for row in verdicts if row.paper == paper["name"]]
         lines = list(crossed_lines(rows) if paper["name"] in crossed else lines_of(rows))

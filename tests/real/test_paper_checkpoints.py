@@ -1,7 +1,7 @@
-"""The probabilities that Dawkins et al. 2024 print (Tables 1, 3 and 4), by the checkpoint that gave them.
+"""Probabilities that Dawkins et al. 2024 print (Tables 1, 3 and 4), by their checkpoint.
 
-LEVELHEAD_BERT names folders with bert-base-uncased and bert-base-cased, separated by a colon (or one of
-them): the paper does not say which it used. Nobody can download them where this was written.
+LEVELHEAD_BERT names folders with bert-base-uncased and bert-base-cased, separated by a colon (or
+one of them): the paper does not say which it used.
 """
 
 import os
