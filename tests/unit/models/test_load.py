@@ -12,7 +12,12 @@ from tokenizers import Tokenizer
 
 from levelhead.core.errors import LevelheadError
 from levelhead.models.edits.base import HeadScale
-from levelhead.models.loading.load import load, model_cache_folder
+from levelhead.models.loading.load import (
+    DTYPES,
+    has_only_finite_numbers,
+    load,
+    model_cache_folder,
+)
 from levelhead.models.queries import build as queries
 from levelhead.models.sites import Site
 
@@ -203,6 +208,17 @@ def test_weights_that_are_no_numbers_are_refused(tmp_path):
     save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
     with pytest.raises(LevelheadError, match=r"layer\.1\.attention\.self\.query\.weight holds NaN"):
         load(folder)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("number", [float("nan"), float("inf"), -float("inf"), 6e4, 0.0])
+def test_one_number_that_is_not_finite_is_noticed_wherever_it_is(dtype, number):
+    values = torch.randn(7, 33, dtype=torch.float64).to(getattr(torch, dtype))
+    for row, column in ((0, 0), (3, 17), (6, 32)):
+        changed = values.clone()
+        changed[row, column] = number
+        for tensor in (changed, changed.T, changed[row], changed[:, :1], changed[:0]):
+            assert has_only_finite_numbers(tensor) == bool(tensor.isfinite().all())
 
 
 def test_devices_that_are_not_there_are_said():
