@@ -28,7 +28,9 @@ TEXTS = [
     "a quick woman was here and he said that she works as a nurse in the house",
 ]
 SPANS = [(4, 9), (2, 5), (0, 3), (2, 7)]
-assert len(TEXTS[2].split()) == len(TEXTS[3].split())
+LEVEL = TEXTS[2:]
+"""Of one length: float64 and padding do not go together, and each length is a batch of its own."""
+assert len(LEVEL[0].split()) == len(LEVEL[1].split())
 UP_CASTING = zoo.UP_CASTING
 LAYERS, HEADS = 3, 4
 
@@ -53,13 +55,13 @@ def reading(lm):
         if lm.is_causal
         else queries.build_lm_pseudo_log_likelihood_query
     )
-    return ask(lm, TEXTS, None)[0]
+    return ask(lm, LEVEL, None)[0]
 
 
 def level(ask):
-    """The longest rows, which are of one length: float64 and padding do not go together."""
-    longest = max(len(row.ids) for row in ask.rows)
-    return [i for i, row in enumerate(ask.rows) if len(row.ids) == longest]
+    """All rows: they are of one length."""
+    assert len({len(row.ids) for row in ask.rows}) == 1
+    return list(range(len(ask.rows)))
 
 
 def direction(width, k=1, seed=0):
@@ -271,7 +273,7 @@ def test_every_stream_acts_and_is_read_as_it_was_left(family, stream):
     base = lm.read(TEXTS, [site], pooling="mean")[site]
     assert (base @ edit.basis.T).abs().max() > 1e-3
     if kind == "classifier":
-        assert (edited.classify(TEXTS) - lm.classify(TEXTS)).abs().max() > 1e-6
+        assert (edited.classify(LEVEL) - lm.classify(LEVEL)).abs().max() > 1e-6
     else:
         ask = reading(lm)
         assert (edited.run(ask) - lm.run(ask)).abs().max() > 1e-6
@@ -303,7 +305,7 @@ def test_hooked_is_baked(family, kind):
     lm = model(family, kind=kind)
 
     def output(model):
-        return model.classify(TEXTS) if kind == "classifier" else model.run(reading(model))
+        return model.classify(LEVEL) if kind == "classifier" else model.run(reading(model))
 
     base, before = output(lm), state(lm)
     for name, edits in bakeable(lm, kind):
@@ -338,7 +340,7 @@ def test_an_affine_edit_is_baked_unless_there_is_no_bias(family, kind, make):
             options[sites[-1]] = {"tokens": "first"}
 
     def output(model):
-        return model.classify(TEXTS) if kind == "classifier" else model.run(reading(model))
+        return model.classify(LEVEL) if kind == "classifier" else model.run(reading(model))
 
     for stream in dict.fromkeys(site.stream for site in sites):
         here = [site for site in sites if site.stream == stream]
