@@ -107,9 +107,10 @@ def find_executor(who, number):
     """The executor of a run by the argument; None if the model of this process generates."""
     if who == PROCESSES:
         return LocalProcesses(1)
-    if who == VLLM:
+    if who == VLLM or is_server(who):
+        # One process queries a server, which has no model that a worker could load.
         return None
-    if who == HERE or is_server(who):
+    if who == HERE:
         # Every other run loads the model again, as a worker does: all runs share one store.
         return InProcess() if number % 2 else None
     return RayActors(who, workers=ACTORS)
