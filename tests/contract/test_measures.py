@@ -30,7 +30,7 @@ from levelhead.measures.registry import (
 from levelhead.measures.run import compare, run_measures
 from levelhead.models.edits.base import HeadScale
 from levelhead.models.loading.checkpoints import MissingHeadError
-from levelhead.models.loading.weight_versions import record_versions
+from levelhead.models.loading.weight_checksums import record_checksum
 from levelhead.models.sites import Site
 
 CLASSES = {make: list(make.metrics) for make in MEASURES.values()}
@@ -316,7 +316,7 @@ def nan_logits(name, measured):
         # Not the queries: sdpa on the CPU makes finite numbers of queries that are none.
         for parameter in lm.layout.blocks[-1].parameters():
             parameter.fill_(math.nan)
-    record_versions(lm.layout.model)  # the check of changed weights would come first
+    record_checksum(lm.layout.model)  # the check of changed weights would come first
     return lambda: made(name)(lm, inference=FEW, context=RunContext(store=fresh()))
 
 

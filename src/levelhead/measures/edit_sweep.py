@@ -32,6 +32,7 @@ from levelhead.measures.responses import (
     track_batch_shrinking,
 )
 from levelhead.models.forward.edit_sweep import can_have_effect, run_edit_sets
+from levelhead.models.loading.weight_checksums import check_weights_once, require_unchanged
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -65,11 +66,12 @@ def read_all_variants(
         context: Store, threads, progress and cancellation.
     """
     models = {edits: lm.edited(*edits) for edits in _effective_edit_sets(lm, query_set, edit_sets)}
-    plans = {
-        edits: plan_tasks(model, query_set, context.threads, work=TASK_FUNCTION)
-        for edits, model in models.items()
-    }
-    keys = {model_key(model): edits for edits, model in models.items()}
+    with check_weights_once():
+        plans = {
+            edits: plan_tasks(model, query_set, context.threads, work=TASK_FUNCTION)
+            for edits, model in models.items()
+        }
+        keys = {model_key(model): edits for edits, model in models.items()}
     store = open_store(lm.response_store(context.store))
     tasks = [task for plan in plans.values() for task in plan.tasks]
     if tasks:
@@ -120,6 +122,7 @@ class SweepExecutor:
         rows = [tuple(row) for row in spec_json["asks"]]
         query, dropped = build_query(self.lm, spec_json["verb"], rows, spec_json["settings"])
         edit_sets = [self.edits[str(task.spec["model"])] for task in tasks]
+        require_unchanged(self.lm.layout.model)
         with (
             threadpool_limits(tasks[0].threads),
             track_batch_shrinking(self.lm) as get_smallest_batch,

@@ -30,6 +30,7 @@ from levelhead.measures.generation.text_queries import Answers
 from levelhead.measures.query_kinds import QUERY_KINDS, answer_query, shard_size
 from levelhead.models.inputs.tokenizer import UnreadableTextError
 from levelhead.models.loading.in_workers import ModelInWorkers, describe_source, load_source
+from levelhead.models.loading.weight_checksums import check_weights_once
 from levelhead.stats.designs import crossed_design
 
 if TYPE_CHECKING:
@@ -185,7 +186,8 @@ def read_responses(
         query_sets: The query sets; the result has one `Responses` for each.
         context: Store, executor, threads, progress and cancellation.
     """
-    plans = [plan_tasks(lm, query_set, context.threads) for query_set in query_sets]
+    with check_weights_once():
+        plans = [plan_tasks(lm, query_set, context.threads) for query_set in query_sets]
     store = open_store(lm.response_store(context.store))
     tasks = [task for plan in plans for task in plan.tasks]
     executor = None
@@ -293,7 +295,10 @@ def registered_model(key: str) -> LM:
             "this process does not hold the queried model",
             hint="read in the process that loaded it",
         )
-    return _REGISTERED[key]
+    # Before every shard: a callback of the run may have changed the weights.
+    if model_key(lm := _REGISTERED[key]) != key:
+        raise LevelheadError("the model changed while it was read", hint="start again")
+    return lm
 
 
 def plan_tasks(lm: LM, query_set: QuerySet, threads: int, *, work: str = TASK_FUNCTION) -> ReadPlan:
@@ -320,11 +325,12 @@ def plan_tasks(lm: LM, query_set: QuerySet, threads: int, *, work: str = TASK_FU
         hashes.append(item_hashes)
     tasks: list[Task] = []
     locations: dict[str, tuple[int, int]] = {}
+    model = model_key(lm)
     for task_number, shard in enumerate(
         shard_items(content, size=shard_size(lm, query_set.query_kind))
     ):
         spec = {
-            "model": model_key(lm),
+            "model": model,
             "verb": query_set.query_kind,
             "settings": query_set.settings,
             "asks": [content[key] for key in shard.items],

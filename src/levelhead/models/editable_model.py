@@ -12,7 +12,7 @@ from levelhead.models.edits.base import Edit
 from levelhead.models.edits.merge import find_sites_merged_into_readers, merge_edits
 from levelhead.models.inputs.tokenizer import UnreadableTextError
 from levelhead.models.loading.checkpoints import MissingHeadError
-from levelhead.models.loading.weight_versions import check_versions
+from levelhead.models.loading.weight_checksums import record_checksum, require_unchanged
 
 if TYPE_CHECKING:
     from levelhead.models.architectures.model_layout import ModelLayout
@@ -109,7 +109,7 @@ class EditableModel:
     @property
     def content_hash(self) -> str:
         """SHA-256 of what determines its outputs: checkpoint, edits, precision, special tokens."""
-        check_versions(self.layout.model)
+        require_unchanged(self.layout.model)
         return content_hash(
             {
                 "checkpoint": self.identity.checkpoint.hash,
@@ -165,10 +165,14 @@ class EditableModel:
 
         Raises NotMergeableError if plain weights cannot express an edit.
         """
+        # The copy must be of the weights that the hash stands for.
+        require_unchanged(self.layout.model)
         merged_edits = (*self.identity.merged_edits, *(edit.content_hash for edit in self.edits))
+        layout = merge_edits(self.layout, self.edits)
+        record_checksum(layout.model)
         return replace(
             self,
-            layout=merge_edits(self.layout, self.edits),
+            layout=layout,
             identity=self.identity._replace(merged_edits=merged_edits),
             edits=(),
             merged_sites=tuple(

@@ -29,7 +29,7 @@ from levelhead.measures.likelihood.frequency_control import (
 )
 from levelhead.measures.responses import Responses
 from levelhead.models.loading.load import load
-from levelhead.models.loading.weight_versions import record_versions
+from levelhead.models.loading.weight_checksums import record_checksum
 
 INFERENCE = Inference(seed=1, resamples=99, permutations=599)
 """So many that nine corrected tests can be shown: 9 x 2 / 600 is below .05."""
@@ -73,7 +73,7 @@ def context_free(log_p):
         net.transformer.ln_f.bias.zero_()
         net.transformer.ln_f.bias[0] = 1.0
         net.transformer.wte.weight[:, 0] = log_p.float()
-    record_versions(net)  # changed on purpose; every store of these tests is new
+    record_checksum(net)  # changed on purpose; every store of these tests is new
     return lm
 
 

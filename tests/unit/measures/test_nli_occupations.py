@@ -24,7 +24,7 @@ from levelhead.data.records import TextPair
 from levelhead.measures.classification.nli_occupations import Nli
 from levelhead.measures.utility.snli import SnliAccuracy
 from levelhead.models.loading.load import load
-from levelhead.models.loading.weight_versions import record_versions
+from levelhead.models.loading.weight_checksums import record_checksum
 
 NEUTRAL = NLI.index("neutral")
 
@@ -110,7 +110,7 @@ def test_classes_go_by_name_not_by_place():
         head = other.layout.model.classifier
         head.weight.copy_(head.weight[order])
         head.bias.copy_(head.bias[order])
-    record_versions(other.layout.model)  # changed on purpose, with a store of its own
+    record_checksum(other.layout.model)  # changed on purpose, with a store of its own
     (single,) = made("nli_gap").read(lm)
     (two,) = made("nli_gap", labels=names).read(
         other, context=RunContext(store="memory://other-order")

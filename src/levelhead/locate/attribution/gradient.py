@@ -303,6 +303,7 @@ def _plan_tasks(
     tasks: list[Task] = []
     rows_by_task: list[torch.Tensor] = []
     cotangents_by_key: dict[str, Callable[[], torch.Tensor]] = {}
+    model = model_key(lm)
     for shard_rows in torch.arange(len(answer_index.queries)).split(
         shard_size(lm, answer_index.query_set.query_kind)
     ):
@@ -318,7 +319,7 @@ def _plan_tasks(
         ).hexdigest()
         cotangents_by_key[key] = partial(cotangents_for, rows)
         spec = {
-            "model": model_key(lm),
+            "model": model,
             "verb": answer_index.query_set.query_kind,
             "settings": answer_index.query_set.settings,
             "asks": [answer_index.queries[i] for i in rows.tolist()],

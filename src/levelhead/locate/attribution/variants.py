@@ -233,12 +233,13 @@ def _plan_tasks(
         cells_by_query_hash.setdefault(content_hash([list(cell.queries)]), []).append(i)
     queries_per_cell = max(1, round(sum(len(cell.queries) for cell in cells) / len(cells)))
     tasks, cells_by_task = [], []
+    model = model_key(lm)
     for shard in shard_items(
         cells_by_query_hash, size=max(1, shard_size(lm, query_set.query_kind) // queries_per_cell)
     ):
         cell_numbers = [i for key in shard.items for i in cells_by_query_hash[key]]
         spec = {
-            "model": model_key(lm),
+            "model": model,
             "verb": query_set.query_kind,
             "settings": query_set.settings,
             "averaged": query_set.average_answers,

@@ -109,10 +109,12 @@ def read_patches(
         patches[i : i + MAX_PATCHES_PER_TASK] for i in range(0, len(patches), MAX_PATCHES_PER_TASK)
     ] or [()]
     plan: list[tuple[int, Task, list[int]]] = []
+    model = model_key(lm)
     for shard in shard_items(row_of_item, size=items_per_shard):
         rows = [row for key in shard.items for row in row_of_item[key]]
         for number, group in enumerate(groups):
-            spec = _describe_queries(lm, twins, responses, rows) | {
+            spec = _describe_queries(twins, responses, rows) | {
+                "model": model,
                 "patches": [patch.as_json for patch in group],
                 "tokens": tokens,
             }
@@ -180,11 +182,12 @@ def attribute_patches(
     by_answer = index.answer_cotangents(cotangents[None])[0]
     store = open_store(lm.response_store(context.store))
     tasks, rows_by_task = [], []
+    model = model_key(lm)
     rows_per_shard = shard_size(lm, index.query_set.query_kind)
     for rows in torch.arange(len(index.queries)).split(rows_per_shard):
         queries = [index.queries[i] for i in rows.tolist()]
         spec = {
-            "model": model_key(lm),
+            "model": model,
             "verb": index.query_set.query_kind,
             "settings": index.query_set.settings,
             "asks": queries,
@@ -255,11 +258,10 @@ _COTANGENTS: dict[str, torch.Tensor] = {}
 
 
 def _describe_queries(
-    lm: LM, twins: TwinItems, responses: Responses, rows: Sequence[int]
+    twins: TwinItems, responses: Responses, rows: Sequence[int]
 ) -> dict[str, object]:
     queries = [query for row in rows for query in responses.items[row].queries]
     return {
-        "model": model_key(lm),
         "verb": twins.query_set.query_kind,
         "settings": twins.query_set.settings,
         "asks": queries,

@@ -30,7 +30,7 @@ from levelhead.models.lm import LM
 from levelhead.models.loading.checkpoints import HUB_PATTERNS, Checkpoint
 from levelhead.models.loading.gguf import convert_gguf
 from levelhead.models.loading.quiet import quiet
-from levelhead.models.loading.weight_versions import record_versions
+from levelhead.models.loading.weight_checksums import record_checksum
 from levelhead.models.sites import Site, validate_site
 
 if TYPE_CHECKING:
@@ -110,7 +110,7 @@ def load(
     )
     layout = ModelLayout.from_model(model, model_class, tensor_parallel)
     tensor_parallel.shard_weights(layout.backbone, layout.blocks)
-    record_versions(layout.model)
+    record_checksum(layout.model)
     merged_edits, merged_sites = _read_merge_record(folder)
     lm = LM(
         layout=layout,
