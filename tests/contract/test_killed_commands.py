@@ -6,6 +6,8 @@ the fast tier `test_resume_after_kill`, `test_processes`, `test_interrupted_audi
 each command kill single jobs.
 """
 
+import hashlib
+import json
 import os
 import random
 import shutil
@@ -21,6 +23,7 @@ import metric_cases
 import pytest
 import studies
 import zoo
+from faulty_server import faulty_server, generated, reply
 from warm_start import WarmStart
 
 pytestmark = pytest.mark.skipif(
@@ -39,6 +42,15 @@ ENDS = (0, 2)
 PLAN = ("audit.json", "study.json", "levelhead-run.json")
 """Files of an audit that was planned and not begun."""
 AUDIT_WITH_BUDGET = "audit with a budget"
+CHAT_MEASURE = "decision:generated_answers=true,subsample_fraction=0.3"
+
+
+def answer(number, body):
+    """What the chat server says: yes or no by a request's own content, after a moment."""
+    time.sleep(0.02)
+    words = json.dumps(body["messages"]).encode()
+    content = ("Yes.", "No.")[hashlib.sha256(words).digest()[0] % 2]
+    return reply(generated(message={"content": content}))
 
 
 class Commands:
@@ -47,8 +59,9 @@ class Commands:
     The folder is relative, because a report names the command that repeats it.
     """
 
-    def __init__(self, inputs):
+    def __init__(self, inputs, server):
         self.inputs = inputs
+        self.server = f"{server}/v1#small"
         self.lexicon = studies.lexicon(inputs)
         self.models = [str(zoo.folder("bert", "BertForPreTraining", seed=seed)) for seed in (0, 1)]
         self.measure_text = (
@@ -80,12 +93,16 @@ class Commands:
 
     def arguments(self, name):
         """The command for `warm_start`."""
+        if name == "calibrate":
+            return ["tiny calibration", *self.verb(name)]
         if name.startswith("audit"):
             return ["tiny audit", str(self.inputs / "suite"), *self.verb(name)]
         return ["levelhead", *self.verb(name)]
 
     def cold_arguments(self, name):
         """The same as the arguments of a new Python."""
+        if name == "calibrate":
+            return [str(WORK / "tiny_calibration.py"), *self.verb(name)]
         if name.startswith("audit"):
             return [str(WORK / "tiny_audits.py"), str(self.inputs / "suite"), *self.verb(name)]
         return ["-m", "levelhead", *self.verb(name)]
@@ -117,6 +134,15 @@ class Commands:
                 *("mitigate", "cda", model, "--corpus", self.texts, "-o", "out/trained"),
                 *("--lexicon", self.lexicon, "--steps", "20"),
             ],
+            "dropout": [
+                *("mitigate", "dropout", model, "--corpus", self.texts, "-o", "out/trained"),
+                *("--steps", "20", "--threads", "1"),
+            ],
+            "calibrate": ["calibrate", "--quick", "-o", "out", "--quiet"],
+            "chat server": [
+                *("measure", self.server, "-m", CHAT_MEASURE, *FEW, "--store", "out/store"),
+                *("-o", "out/result.json"),
+            ],
             "finetune": [
                 *("finetune", model, "--task", "rte", "--train", self.pairs, "--dev", self.pairs),
                 *("--epochs", "2", "--batch-size", "16", "--threads", "1", "-o", "out/trained"),
@@ -135,7 +161,8 @@ class Commands:
 
 @pytest.fixture(scope="module")
 def commands(tmp_path_factory):
-    return Commands(tmp_path_factory.mktemp("inputs"))
+    with faulty_server(answer) as (server, _):
+        yield Commands(tmp_path_factory.mktemp("inputs"), server)
 
 
 def environment():
@@ -293,6 +320,9 @@ def check_kills(commands, warm, name, kills, tmp_path):
         ("study", 10),
         ("study on ray", 8),
         ("cda", 10),
+        ("dropout", 8),
+        ("calibrate", 10),
+        ("chat server", 10),
         ("finetune", 8),
         ("select", 8),
         ("audit", 12),

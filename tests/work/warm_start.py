@@ -19,6 +19,7 @@ PRELOADED = (
     *("levelhead.locate.score_heads", "levelhead.cli.audit", "levelhead.data.corpus.mine"),
     *("levelhead.mitigate.selection.select_edit", "levelhead.report.audit_page.page"),
     *("levelhead.models.training.finetune", "levelhead.study.leaderboard", "scipy.stats", "polars"),
+    *("levelhead.calibrate.run", "levelhead.models.serving.identify"),
     *("transformers.models.bert.modeling_bert", "transformers.models.bert.tokenization_bert"),
 )
 
@@ -85,6 +86,11 @@ def run(request):
 
         suite, *rest = rest
         for change in tiny_audits.replacements(Path(suite)):
+            setattr(*change)
+    if first == "tiny calibration":
+        import tiny_calibration
+
+        for change in tiny_calibration.replacements():
             setattr(*change)
     from levelhead.cli import main
 
