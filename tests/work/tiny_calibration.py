@@ -6,7 +6,6 @@ In one process: a worker would import the models of the real calibration.
 """
 
 import os
-import sys
 from dataclasses import replace
 from pathlib import Path
 

@@ -28,7 +28,7 @@ from levelhead.measures.inference import (
 from levelhead.measures.item_details import neutral_value
 from levelhead.measures.items import subsample_queries
 from levelhead.measures.metric import jackknife_variance, require_differentiable, require_values
-from levelhead.measures.options import option_as_json
+from levelhead.measures.options import is_lexicon_file, option_as_json
 from levelhead.measures.query_kinds import check_answerable
 from levelhead.measures.responses import describe_losses, read_responses
 from levelhead.measures.skills.checks import check_skill
@@ -496,9 +496,15 @@ class Measure(ABC):
 
     def build_comparability_key(self, metric: Metric, responses: Responses) -> str:
         """Build the key that two values must share to be compared: metric, data and options."""
-        # Options of the model are left out: two models may order the same classes differently.
+        # Options of the model are left out: two models may order the same classes differently. So
+        # are names of files: the data are in the key by their content.
+        omitted = (*self.model_options, *self.file_options)
         options, metadata = (
-            {name: value for name, value in mapping.items() if name not in self.model_options}
+            {
+                name: value
+                for name, value in mapping.items()
+                if name not in omitted and not (name == "lexicon" and is_lexicon_file(value))
+            }
             for mapping in (self.settings, responses.metadata)
         )
         content = {"data": self.data, "options": options, "facts": metadata}

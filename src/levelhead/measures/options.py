@@ -30,6 +30,13 @@ def option_as_json(value: object) -> object:
     return str(value)
 
 
+def is_lexicon_file(value: object) -> bool:
+    """Report whether the option for a lexicon is a path and no name."""
+    return isinstance(value, str) and (
+        value.endswith(".toml") or Path(value).expanduser().is_file()
+    )
+
+
 def hash_items(items: Sequence[object]) -> str:
     """SHA-256 of items that the user passed in memory."""
     return content_hash([list(item) if isinstance(item, tuple) else str(item) for item in items])

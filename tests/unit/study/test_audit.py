@@ -1,5 +1,7 @@
 """An audit's plan: a core suite that no clock changes, and what there is time for beyond it."""
 
+import shutil
+
 import pytest
 import tiny_audits
 import zoo
@@ -11,7 +13,10 @@ from levelhead.core.errors import LevelheadError
 from levelhead.core.run_context import Inference
 from levelhead.data.catalog.datasets import DatasetMissingError
 from levelhead.measures.registry import parse_measure
+from levelhead.models.edits.base import HeadScale
+from levelhead.models.edits.files import save_edits
 from levelhead.models.loading.load import load
+from levelhead.models.sites import Site
 from levelhead.study.audit import budget_shares as dealing
 from levelhead.study.audit import core_suite, time_budget
 from levelhead.study.audit import suite as fitting
@@ -248,6 +253,25 @@ def test_confidential_texts_are_a_choice_of_the_plan(bert, tiny, tmp_path):
     assert default != core.request_hash
     with pytest.raises(LevelheadError, match="another audit"):
         load_matching_audit(tmp_path / "audit", default)
+
+
+def test_an_audit_against_other_weights_is_another_audit(bert, tmp_path):
+    """By content: the same weights elsewhere are the same request."""
+
+    def request(folder, edit=None):
+        other = ModelSource(path=str(folder), edit=edit)
+        return compute_request_hash(bert, AuditSources(sources().model, other), Inference(), 1)
+
+    folders = [tmp_path / name for name in ("first", "moved")]
+    for folder in folders:
+        shutil.copytree(zoo.folder(*TINY, seed=1), folder)
+    before = [request(folder) for folder in folders]
+    assert before[0] == before[1]
+    shutil.copy(zoo.folder(*TINY, seed=2) / "model.safetensors", folders[0])
+    assert request(folders[0]) != before[0]
+    edit = str(tmp_path / "edit")
+    save_edits([HeadScale([Site("head_out", 0, 0)], 0)], edit)
+    assert request(folders[1], edit) != before[1]
 
 
 def test_a_plan_is_kept_and_found_again(bert, tiny, tmp_path):

@@ -156,6 +156,12 @@ def compute_model_size(name: str, revision: str | None = None) -> int:
     return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
 
 
+def compute_checkpoint_hash(name: str, revision: str | None = None) -> str:
+    """Return the hash of a checkpoint's files without loading its weights."""
+    folder, _ = _find_folder(name, revision, allow_pickle=False)
+    return Checkpoint.inspect(folder).hash
+
+
 def _read_merge_record(folder: Path) -> tuple[tuple[str, ...], tuple[Site, ...]]:
     """Read which edits `save_pretrained` merged, and the sites that it left as in the base."""
     try:

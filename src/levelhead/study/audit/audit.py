@@ -19,6 +19,9 @@ from levelhead.core.results import Record
 from levelhead.core.run_context import Inference
 from levelhead.measures.registry import parse_measure, reported_metric_name
 from levelhead.measures.responses import model_key
+from levelhead.models.edits.files import load_edits
+from levelhead.models.loading.load import compute_checkpoint_hash
+from levelhead.models.loading.open_model import is_http
 from levelhead.study.audit.budget_shares import MODEL, OVERHEAD, TimeBudget, Truncated
 from levelhead.study.audit.core_suite import (
     CHAT,
@@ -318,7 +321,7 @@ def compute_request_hash(
     record_items: bool = True,
 ) -> str:
     """Hash everything that the core suite's plan depends on: neither budget nor speed."""
-    against = None if sources.against is None else sources.against.model_dump()
+    against = None if sources.against is None else _describe_content(sources.against)
     # An audit that records texts must not be resumed as one that does not. The default stays out of
     # the hash, so that audits of earlier versions can be resumed.
     choice: dict[str, object] = {} if record_items else {"record_items": False}
@@ -326,6 +329,18 @@ def compute_request_hash(
         choice["requested"] = [row.text for row in sources.requested]
     keys = {**inference_keys(inference), "threads": threads, **choice}
     return content_hash({"model": model_key(lm), "against": against, **keys})
+
+
+def _describe_content(source: ModelSource) -> dict[str, object]:
+    """What an audit compares with: files by content, so that other weights are another audit."""
+    if is_http(source.path):
+        return source.model_dump()
+    settings = source.model_dump(exclude={"path", "revision", "edit"})
+    edits = load_edits(source.edit) if source.edit else ()
+    return settings | {
+        "checkpoint": compute_checkpoint_hash(source.path, source.revision),
+        "edits": [edit.content_hash for edit in edits],
+    }
 
 
 def _display_name(source: ModelSource) -> str:
