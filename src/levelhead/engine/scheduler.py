@@ -105,7 +105,6 @@ def run_job(
     with exclusive_lock(store.url):
         # Inside the lock: two jobs must not register in one folder at the same time.
         _register_job(job, store, extend=extend)
-        store.remove_abandoned_files()
         run_missing(job.tasks, store, executor=executor, context=context)
         # Reached only if no task failed, so this record means a complete job.
         store.put(job.key, job.description, namespace=FINISHED)
@@ -132,6 +131,8 @@ def run_missing(
     tasks_by_key = {task.key: task for task in tasks}
     pending, damaged = _find_pending(tasks_by_key, store, context.cancel)
     n_missing, first_stored = len(pending), 0.0
+    # A run that was killed while it wrote left a part of a file.
+    store.remove_abandoned_files()
     context.progress(TasksPlanned(len(tasks_by_key), len(tasks_by_key) - n_missing, damaged))
     failures: list[TaskFailed] = []
     for outcome in (executor or InProcess()).run(list(pending.values()), cancel=context.cancel):

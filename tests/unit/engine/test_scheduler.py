@@ -1,7 +1,9 @@
+import os
 import subprocess
 import sys
 import threading
 import time
+from pathlib import Path
 
 import pytest
 
@@ -40,6 +42,22 @@ def test_a_job_computes_what_is_missing_and_nothing_else(tmp_path):
     assert isinstance(events[-1], RunFinished)
     assert (events[-1].n_computed, events[-1].n_failed) == (6, 0)
     assert list(job.results(store)) == [unit.compute() for unit in units(10)]
+
+
+def test_a_run_removes_what_a_killed_run_left(tmp_path, monkeypatch):
+    """Every reading, not only a job with a lock: `measure --store` kept such files for ever."""
+    (first, second), left = units(2), []
+    store = open_store(tmp_path)
+    monkeypatch.setattr(os, "replace", lambda source, target: left.append(source))
+    store.put(first.key, b"half")
+    monkeypatch.undo()
+    child = subprocess.Popen([sys.executable, "-c", ""])
+    child.wait()
+    Path(left[0]).rename(left[0].replace(f"-{os.getpid()}-", f"-{child.pid}-"))
+    assert len(list((tmp_path / "tmp").iterdir())) == 1
+    run_missing([first, second], store)
+    assert list((tmp_path / "tmp").iterdir()) == []
+    assert store.has(first.key)
 
 
 def test_a_unit_listed_twice_is_computed_once(tmp_path):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from typing import TYPE_CHECKING, Annotated, get_args
 
@@ -179,7 +180,8 @@ def parse_twin_words(text: str) -> TwinWords:
 
 
 def _parse_patch_top(text: str | None) -> int | str | None:
-    return int(text) if text is not None and text.isdecimal() else text
+    # Python converts no text of thousands of digits; no model has a million parts.
+    return int(text) if text is not None and re.fullmatch(r"\d{1,6}", text) else text
 
 
 def _show(result: MediationMap, *, details: bool) -> None:

@@ -193,7 +193,14 @@ def _query_parquet(
     # Polars reads local files lazily; remote files are downloaded once for all pieces.
     source = url if "://" not in url else io.BytesIO(_cached_bytes(url))
     try:
-        column = polars.scan_parquet(source).select("text")
+        # No pattern: x[1].parquet is the file of this name, and not x1.parquet.
+        column = polars.scan_parquet(source, glob=False).select("text")
+        # Numbers and structures would become texts of digits and brackets.
+        if not isinstance(kind := column.collect_schema()["text"], _text_types(polars)):
+            raise LevelheadError(
+                f"the column text of {url} holds {kind!r:.80} and no text",
+                hint="name the column of texts `text`",
+            )
         if is_text:
             column = column.select(polars.col("text").cast(polars.String))
         return polars.collect_all(build_query(polars, column))
@@ -201,6 +208,12 @@ def _query_parquet(
         raise LevelheadError(
             f"{url} has no column of text: {error}", hint="name the column of texts `text`"
         ) from None
+
+
+def _text_types(polars: Any) -> tuple[type, ...]:
+    # Binary: some programs write texts so; what is no UTF-8 is an error when it is read.
+    kinds = (polars.String, polars.Categorical, polars.Enum, polars.Binary, polars.Null)
+    return tuple(kinds)
 
 
 def _check_decoded_size(piece: CorpusPiece) -> None:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-import tomllib
 from dataclasses import dataclass
 from functools import cache, cached_property
 from importlib.resources import files
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, final
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TypeVar, final
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from levelhead.core.errors import LevelheadError, UnknownNameError
+from levelhead.core.toml import parse_toml
 from levelhead.data.catalog.datasets import dataset
 from levelhead.data.lexicons.lexicon import Side, TargetFamily
 
@@ -103,8 +105,54 @@ def language(code: str) -> LanguageEntry:
 def languages() -> dict[str, LanguageEntry]:
     """Return the languages that levelhead includes, by code."""
     root = files("levelhead.data").joinpath("languages")
-    rows = tomllib.loads(root.joinpath("languages.toml").read_text("utf-8"))["language"]
+    rows = _read_toml(root.joinpath("languages.toml"))["language"]
     return {row["code"]: _make_language(row, root.joinpath(row["code"])) for row in rows}
+
+
+_Text = Annotated[str, Field(min_length=1)]
+
+
+class _Strict(BaseModel):
+    # Strict: a text in the place of a list would be taken for a list of letters.
+    model_config = ConfigDict(strict=True)
+
+
+class _Row(_Strict):
+    code: str = Field(pattern=r"^[A-Za-z]{2,8}(-[A-Za-z0-9]{1,8})*$")
+    """Checked, because names of files are made of it."""
+    name: _Text
+    grammatical_gender: _Text
+    cannot: _Text
+    data: dict[str, str]
+
+
+class _Side(_Strict):
+    words: list[_Text] = Field(min_length=1)
+
+
+class _Family(_Strict):
+    about: str
+    sides: dict[str, _Side]
+
+
+class _Persons(_Strict):
+    description: str
+    templates: list[_Text] = Field(min_length=1)
+    targets: dict[str, _Family]
+
+
+_Parsed = TypeVar("_Parsed", bound=_Strict)
+
+
+def _validate(schema: type[_Parsed], content: dict[str, Any], path: Traversable) -> _Parsed:
+    try:
+        return schema.model_validate(content)
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise LevelheadError(
+            f"{path}: {'.'.join(map(str, first['loc']))}: {first['msg']}",
+            hint="see languages/languages.toml and languages/en/persons.toml for the format",
+        ) from None
 
 
 def _make_language(row: dict[str, Any], folder: Traversable) -> LanguageEntry:
@@ -113,38 +161,31 @@ def _make_language(row: dict[str, Any], folder: Traversable) -> LanguageEntry:
             f"the row of a language has the keys {', '.join(sorted(row))}",
             hint=f"give {', '.join(sorted(ROW_KEYS))}",
         )
+    entry = _validate(_Row, row, folder)
     return LanguageEntry(
-        row["code"],
-        row["name"],
-        row["grammatical_gender"],
-        " ".join(row["cannot"].split()),
-        tuple(sorted(row["data"].items())),
+        entry.code,
+        entry.name,
+        entry.grammatical_gender,
+        " ".join(entry.cannot.split()),
+        tuple(sorted(entry.data.items())),
         folder,
     )
 
 
 def _parse_persons(path: Traversable) -> PersonSentences:
-    content = _read_toml(path)
-    try:
-        sentences = PersonSentences(
-            str(content["description"]),
-            tuple(content["templates"]),
-            tuple(
-                TargetFamily(
-                    name,
-                    family["about"],
-                    tuple(
-                        Side(side, None, tuple(row["words"]))
-                        for side, row in family["sides"].items()
-                    ),
-                )
-                for name, family in content["targets"].items()
-            ),
-        )
-    except (KeyError, TypeError, AttributeError) as error:
-        raise LevelheadError(
-            f"{path} lacks {error}", hint="see languages/en/persons.toml for the format"
-        ) from None
+    content = _validate(_Persons, _read_toml(path), path)
+    sentences = PersonSentences(
+        content.description,
+        tuple(content.templates),
+        tuple(
+            TargetFamily(
+                name,
+                family.about,
+                tuple(Side(side, None, tuple(row.words)) for side, row in family.sides.items()),
+            )
+            for name, family in content.targets.items()
+        ),
+    )
     if sentences.description.count(ADJECTIVE) != 1:
         raise LevelheadError(
             f"{path}: the description {sentences.description!r} has no {ADJECTIVE}",
@@ -155,6 +196,7 @@ def _parse_persons(path: Traversable) -> PersonSentences:
 
 def _read_toml(path: Traversable) -> dict[str, Any]:
     try:
-        return tomllib.loads(path.read_text("utf-8"))
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        text = path.read_text("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
         raise LevelheadError(f"cannot read {path}: {error}", hint="check the file") from None
+    return parse_toml(text, path, hint="check the file")

@@ -138,6 +138,11 @@ def build_twin_queries(
 def _make_exchange(words: TwinWords) -> tuple[Callable[[str], SwapResult], str]:
     """Return the function that makes the counterfactual of a text, and the hash of its words."""
     if isinstance(words, Mapping):
+        for word in (*words, *words.values()):
+            if not entry_key(word):
+                raise LevelheadError(
+                    f"{word!r} is no word to exchange", hint="give pairs of words that have letters"
+                )
         table = ReplacementTable.from_entries(
             {
                 entry_key(old): (Replacement(new),)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+from pathlib import Path
 from typing import TYPE_CHECKING, Literal, Self, cast
 
 from pydantic import Field, ValidationError
@@ -232,6 +233,9 @@ def _read_contents(folder: Url) -> _Contents:
 
 def _read_bytes(folder: Url, name: str) -> bytes:
     try:
+        # Whoever opens a pipe, or a device, in a folder of others may wait for ever.
+        if (path := Path(str(folder), name)).exists() and not path.is_file():
+            raise IsADirectoryError(name)
         return read_bytes(join_url(folder, name))
     except (FileNotFoundError, NotADirectoryError):
         raise InvalidEditFileError(

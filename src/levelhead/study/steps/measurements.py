@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
-from pydantic import BeforeValidator
+from pydantic import BeforeValidator, Field
 
 from levelhead.core.calibration import failed_calibration_mark
 from levelhead.core.errors import LevelheadError
@@ -90,7 +90,7 @@ class MitigationStep(StrictConfig):
     system_prompt: str = ""
     knowledge_measures: Annotated[tuple[str, ...], BeforeValidator(as_tuple)] = ()
     """Measures of knowledge that must be kept, such as definitional_gender."""
-    knowledge_margin: float = MARGIN
+    knowledge_margin: Annotated[float, Field(gt=0, lt=100)] = MARGIN
     """Largest change that counts as none, in percentage points."""
 
     def references(self) -> Iterator[Reference]:
@@ -104,7 +104,7 @@ class MitigationStep(StrictConfig):
 
     def check_in(self, config: StudyConfigBase) -> None:
         """Raise an error for a row without a mitigation."""
-        if not (self.map or self.mitigated or self.system_prompt):
+        if not (self.map or self.mitigated or self.system_prompt.strip()):
             raise LevelheadError(
                 "a mitigation changes nothing", hint="give a map, mitigated, or a system_prompt"
             )
