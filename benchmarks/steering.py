@@ -1,8 +1,9 @@
 """Share of a planted bias that steering and affine edits remove, against placebos of the same size.
 
-    python benchmarks/steering.py [--quick] [--seeds N] [--null-seeds N] [--csv FILE]
+    python benchmarks/steering.py [--quick] [--seeds N ...] [--null-seeds N ...] [--csv FILE]
 
-Model organisms with a planted bias and without. Each method has a few settings; one is chosen on
+Model organisms with a planted bias and without: causal ones by the likelihood of sentences, masked
+ones by the words in a blank. Each method has a few settings; one is chosen on
 sentences and reported on others, about the same targets, against placebos (mitigate/controls).
 --quick: one model of each and 60 placebos. A line for each model and method, then JSON: for each
 method the mean share of the bias that is gone over models with its interval, the number of models
@@ -43,12 +44,13 @@ if TYPE_CHECKING:
 
     from levelhead.calibrate.organisms.organism import Organism
     from levelhead.data.counterfactuals.contrast_pairs import ContrastPair
+    from levelhead.measures.base import Measure
     from levelhead.mitigate.projection.subspace import ActivationPooling
     from levelhead.models.forward.edit_sweep import EditSet
     from levelhead.models.lm import LM
 
-# Masked organisms with quick training show no planted bias by likelihoods.
 ARCHITECTURES = ("gpt2", "llama")
+SEEDS, NULL_SEEDS = (0, 1, 2, 3, 4), (0,)
 N_PLACEBOS, N_QUICK = 200, 60
 # The p-values are those of placebos; resamples give intervals alone, and cost more than reading.
 INFERENCE = Inference(resamples=99, permutations=99)
@@ -71,7 +73,7 @@ class Result(NamedTuple):
     chosen: str
     n_settings: int
     bias: float
-    """Signed contrast of the model on the test items, in nats."""
+    """Signed contrast of the model on the test items, in nats; of masked ones the cloze margin."""
     share: float
     """Share of its size that is gone."""
     low: float
@@ -85,6 +87,28 @@ class Result(NamedTuple):
     accuracy: float
     """Held-out accuracy of the first detector; NaN for LEACE."""
     outcome: str
+
+
+def make_dev_and_test(
+    organism: Organism, lm: LM, label_seed: int | None = None
+) -> tuple[Measure, Measure]:
+    """The same targets in two draws of the words around them."""
+    measures = organism.planted_measures(label_seed=label_seed)
+    if lm.is_causal:
+        full = make_full_contrast(organism)
+        return (
+            replace(full, triples=measures.make_triples("dev ")),
+            replace(full, triples=measures.make_triples()),
+        )
+    # Quick masked organisms show no planted bias by likelihoods, but in a blank.
+    dev, test = measures.cloze(lm, "dev "), measures.cloze(lm)
+    # Prompts without drawn words are in both.
+    kept = [
+        (first, second)
+        for first, second in zip(dev.prompts, test.prompts, strict=True)
+        if first != second
+    ]
+    return tuple(replace(test, prompts=prompts) for prompts in zip(*kept, strict=True))
 
 
 def settings_of(
@@ -123,10 +147,9 @@ def run_model(
         methods: Some of the methods.
         label_seed: Seed of a permutation of the labels, a null for a model with a bias.
     """
-    lm, test = organism.load_lm().with_batch_size(256), make_full_contrast(organism)
-    measures = organism.planted_measures(label_seed=label_seed)
+    lm = organism.load_lm().with_batch_size(256)
     # The same targets in sentences whose other words are sampled again: as many items as on test.
-    dev, test = (replace(test, triples=measures.make_triples(draw)) for draw in ("dev ", ""))
+    dev, test = make_dev_and_test(organism, lm, label_seed)
     fluency = (Perplexity if lm.is_causal else PseudoPerplexity)(
         texts=draw_neutral_sentences(organism)
     )
@@ -216,22 +239,22 @@ def main() -> None:
     """Run, print a line for each model and method, and JSON."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true")
-    parser.add_argument("--seeds", type=int, default=5)
-    parser.add_argument("--null-seeds", type=int, default=3)
+    parser.add_argument("--seeds", type=int, nargs="*", default=SEEDS)
+    parser.add_argument("--null-seeds", type=int, nargs="*", default=NULL_SEEDS)
     parser.add_argument("--placebos", type=int, default=N_PLACEBOS)
     parser.add_argument("--architectures", nargs="*", default=ARCHITECTURES)
     parser.add_argument("--methods", nargs="*", default=METHODS)
     parser.add_argument("--csv", type=Path)
     given = parser.parse_args()
-    seeds, n_placebos, names = (
-        (1, N_QUICK, ARCHITECTURES[:1])
+    seeds, null_seeds, n_placebos, names = (
+        ((0,), (0,), N_QUICK, ARCHITECTURES[:1])
         if given.quick
-        else (given.seeds, given.placebos, given.architectures)
+        else (given.seeds, given.null_seeds, given.placebos, given.architectures)
     )
     results: list[Result] = []
-    for seed in range(seeds):
+    for seed in sorted({*seeds, *null_seeds}):
         for name in names:
-            for rho in (1.0, 0.0) if seed < given.null_seeds else (1.0,):
+            for rho in (1.0,) * (seed in seeds) + (0.0,) * (seed in null_seeds):
                 start = time.process_time()
                 organism = make_organism(name, rho, seed=seed, quick=True)
                 for result in run_model(organism, n_placebos, methods=given.methods):

@@ -140,11 +140,13 @@ class PlantedMeasures:
             self.lexicon, PLANTED, corpus=self.corpus, contexts_per_word=self.contexts_per_word
         )
 
-    def cloze(self, lm: LM) -> Cloze:
+    def cloze(self, lm: LM, draw: str = "") -> Cloze:
         """Cloze: which group's words the model puts into a target's sentence.
 
         Args:
             lm: the model; a causal one gets no text after the blank.
+            draw: name of the draw of the words that are no targets; another gives other sentences,
+                except where a pattern has no such words.
         """
         end = "" if lm.is_causal else " ."
         prompts = tuple(
@@ -153,7 +155,7 @@ class PlantedMeasures:
             )
             for family, word, side in self._targets()
             if family in BLANK_PATTERNS
-            for text in (self.fill_pattern(BLANK_PATTERNS[family], word),)
+            for text in (self.fill_pattern(BLANK_PATTERNS[family], word, f"{draw}{word}"),)
         )
         return Cloze(prompts, lexicon=self.lexicon, form="blank", kinds=("person",))
 

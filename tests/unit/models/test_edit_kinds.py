@@ -94,6 +94,7 @@ def test_every_kind_has_its_own_name():
     assert all(kind.kind == name for name, kind in EDIT_KINDS.items())
     assert list(EDIT_KINDS) == [
         *("head_scale", "projection", "erasure", "shift", "conditional_shift"),
+        "feature_ablation",
     ]
 
 

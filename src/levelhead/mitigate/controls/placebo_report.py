@@ -18,6 +18,11 @@ from levelhead.mitigate.controls.confidence_control import (
     has_two_classes,
     run_confidence_control,
 )
+from levelhead.mitigate.controls.feature_placebos import (
+    make_feature_placebos,
+    measure_activity,
+    measure_activity_match,
+)
 from levelhead.mitigate.controls.placebo_edits import (
     VarianceMatch,
     make_placebos,
@@ -47,6 +52,7 @@ from levelhead.mitigate.projection.subspace import (
 from levelhead.models.edits.base import Projection
 from levelhead.models.edits.conditional_shift import ConditionalShift
 from levelhead.models.edits.erasure import Erasure
+from levelhead.models.edits.feature_ablation import FeatureAblation
 from levelhead.models.edits.shift import Shift
 from levelhead.models.inputs.tokenizer import MASK
 
@@ -62,6 +68,7 @@ if TYPE_CHECKING:
     from levelhead.mitigate.evaluation.gain import Objective
     from levelhead.mitigate.projection.subspace import ActivationPooling
     from levelhead.models.edits.base import Edit
+    from levelhead.models.edits.dictionary import SparseDictionary
     from levelhead.models.forward.edit_sweep import EditSet
     from levelhead.models.lm import LM
     from levelhead.models.sites import Site
@@ -139,7 +146,7 @@ class ChosenSetting(NamedTuple):
 
     variant: str
     edits: tuple[Edit, ...]
-    """Projections, shifts or erasures, all of one kind."""
+    """Projections, shifts or erasures, all of one kind; or one ablation of features."""
     n_candidates: int = 1
     """Number of settings that it was chosen from; p is corrected for it."""
 
@@ -157,6 +164,8 @@ class PlaceboConfig:
     English."""
     pooling: ActivationPooling | None = None
     """Tokens at which the texts of an erasure are read; by default as `default_pooling`."""
+    dictionary: SparseDictionary | None = None
+    """The dictionary of ablated features."""
 
 
 def evaluate_with_placebos(
@@ -182,7 +191,7 @@ def evaluate_with_placebos(
     """
     variant, edits, n_candidates = setting
     require_placebos(placebos.n_placebos, placebos.min_placebos)
-    placebo_sets, variance_match = _make_matched_placebos(
+    placebo_sets, variance_match = make_matched_placebos(
         lm, measure, edits, pairs, placebos, inference.seed
     )
     sets = {variant: edits} | {
@@ -228,7 +237,7 @@ def evaluate_with_placebos(
     )
 
 
-def _make_matched_placebos(
+def make_matched_placebos(
     lm: LM,
     measure: Measure,
     edits: tuple[Edit, ...],
@@ -236,7 +245,18 @@ def _make_matched_placebos(
     placebos: PlaceboConfig,
     seed: int,
 ) -> tuple[Sequence[EditSet], VarianceMatch]:
-    """Placebos of the kind of the edits, and their match."""
+    """Make placebos of the kind of the edits, and compute their match.
+
+    Args:
+        lm: The unedited model.
+        measure: The measure, whose texts they are matched on.
+        edits: The real edits.
+        pairs: Pairs that these were fitted on.
+        placebos: Number and contrasts of the placebos.
+        seed: Seed of the placebos.
+    """
+    if any(isinstance(edit, FeatureAblation) for edit in edits):
+        return _make_feature_placebos(lm, measure, edits, placebos, seed)
     projections = [edit for edit in edits if isinstance(edit, Projection)]
     shifts = [edit for edit in edits if isinstance(edit, Shift | ConditionalShift)]
     erasures = [edit for edit in edits if isinstance(edit, Erasure)]
@@ -275,6 +295,31 @@ def _make_matched_placebos(
         projections, pools, matching_activations, n_placebos=placebos.n_placebos, seed=seed
     )
     return sets, measure_variance_match(projections, sets, held_out_activations)
+
+
+def _make_feature_placebos(
+    lm: LM, measure: Measure, edits: tuple[Edit, ...], placebos: PlaceboConfig, seed: int
+) -> tuple[Sequence[EditSet], VarianceMatch]:
+    (edit, *others) = edits
+    if others or not isinstance(edit, FeatureAblation):
+        raise LevelheadError(
+            "placebos of features are of one ablation, without other edits",
+            hint="ablate all features in one FeatureAblation",
+        )
+    if placebos.dictionary is None:
+        raise LevelheadError(
+            "placebos of features need their dictionary", hint="give PlaceboConfig(dictionary=...)"
+        )
+    running_texts = collect_running_texts(measure.queries(lm)[0], np.random.default_rng(seed))
+    texts = sorted({text for texts_of_query in running_texts for text in texts_of_query})
+    # Matched on every other text and checked on the rest.
+    matching, held_out = (
+        measure_activity(lm, placebos.dictionary, texts[half::2]) for half in (0, 1)
+    )
+    sets = make_feature_placebos(
+        edit, placebos.dictionary, matching, n_placebos=placebos.n_placebos, seed=seed
+    )
+    return sets, measure_activity_match(edit, sets, held_out)
 
 
 def contrast_differences(

@@ -13,6 +13,7 @@ from levelhead.core.errors import LevelheadError
 from levelhead.models.edits.base import HeadScale, Projection
 from levelhead.models.edits.conditional_shift import ConditionalShift
 from levelhead.models.edits.erasure import Erasure
+from levelhead.models.edits.feature_ablation import FeatureAblation
 from levelhead.models.edits.shift import Shift
 
 if TYPE_CHECKING:
@@ -24,6 +25,7 @@ EDIT_KINDS: dict[str, type[Edit]] = {
     Erasure.kind: Erasure,
     Shift.kind: Shift,
     ConditionalShift.kind: ConditionalShift,
+    FeatureAblation.kind: FeatureAblation,
 }
 """Class of each kind, by its name in files. Users add a kind by EDIT_KINDS[MyEdit.kind] = MyEdit"""
 
