@@ -23,6 +23,7 @@ UNKNOWN = {
     "head_maps": {"model": "tiny", "measure": "seat", "quick_measure": "x"},
     "masking": {"map": "x", "utility_measures": ["seat"]},
     "mitigations": {"model": "tiny", "measures": ["x"], "system_prompt": "y"},
+    "methods": {"model": "tiny", "measure": "x"},
     "masking_curves": {"map": "x", "measures": ["seat"]},
     "amplify": {"map": "x", "utility_measure": "seat"},
     "counterstereotypes": {"map": "x"},

@@ -156,6 +156,11 @@ class Measure(ABC):
         """Whether the primary metric samples this item; other items are fixed or additional."""
         return True
 
+    @property
+    def reads_only_sampled(self) -> bool:
+        """Whether the primary metric needs no other items than those that are sampled."""
+        return False
+
     def select_sampled(self, responses: Responses) -> Responses:
         """The items that the primary metric samples."""
         return responses.select(self.is_sampled)

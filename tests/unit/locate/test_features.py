@@ -32,6 +32,7 @@ from levelhead.mitigate.controls.placebo_report import (
 )
 from levelhead.mitigate.steering.fit import SteeringConfig, fit_steering
 from levelhead.models.edits.base import Edit
+from levelhead.models.edits.dictionary import Encoder, SparseDictionary
 from levelhead.models.edits.feature_ablation import FeatureAblation
 from levelhead.models.loading.load import load
 from levelhead.models.sites import Site
@@ -233,23 +234,18 @@ def test_placebos_are_other_features_of_the_same_activity():
             )
 
 
-def test_recovered_loss_is_1_for_a_perfect_dictionary_and_0_for_none():
-    lm = tiny("gpt2")
-    width = lm.layout.site_width(SITE)
+def test_recovered_loss_is_1_for_a_perfect_dictionary_and_0_for_none(organism):
+    lm = organism.load_lm()
+    site, width = Site("block_out", 0), lm.layout.width
     both_signs = torch.cat([torch.eye(width), -torch.eye(width)])
-    perfect = dictionary(site=SITE, n=2 * width, width=width)
-    encoder = replace(perfect.encoder, weight=both_signs, bias=torch.zeros(2 * width))
-    perfect = replace(perfect, encoder=encoder, decoder=both_signs, decoder_bias=torch.zeros(width))
-    texts = ["the nurse said that she was tired .", "a doctor works here ."]
-    zero = replace(perfect, decoder=torch.zeros(2 * width, width))
-    if float(lm.edited().log_prob(texts).value.sum()) == 0:
-        pytest.fail("the model predicts nothing")
-    try:
-        assert compute_recovered_loss(lm, perfect, texts).share == pytest.approx(1, abs=1e-5)
-        assert compute_recovered_loss(lm, zero, texts).share == pytest.approx(0, abs=1e-9)
-    except LevelheadError as error:
-        # A random model may predict better without a layer: then no share is given.
-        assert "loses nothing" in str(error)
+    encoder = Encoder(both_signs, torch.zeros(2 * width))
+    perfect = SparseDictionary(site, encoder, both_signs, torch.zeros(width))
+    texts = [" ".join(organism.texts[i]) for i in range(5)]
+    loss = compute_recovered_loss(lm, perfect, texts)
+    assert loss.share == pytest.approx(1, abs=1e-5)
+    assert loss.zero > loss.model > 0
+    nothing = replace(perfect, decoder=torch.zeros(2 * width, width))
+    assert compute_recovered_loss(lm, nothing, texts).share == pytest.approx(0, abs=1e-9)
 
 
 def test_wrong_inputs_are_refused():

@@ -120,6 +120,11 @@ class Cloze(PromptMeasure):
         """Base prompts are sampled; for the effect of knowledge, the other prompts."""
         return (item.kind == BASE) != (self.metric == "cloze_relative")
 
+    @property
+    def reads_only_sampled(self) -> bool:
+        """The margin is of base prompts; the effect of knowledge compares with them."""
+        return self.metric != "cloze_relative"
+
     def design(self, responses: Responses, metric: Metric) -> Design:
         """Occupations are sampled; for the effect of knowledge, crossed with backgrounds."""
         if metric.name == "cloze_relative":

@@ -264,12 +264,26 @@ def _by_gradient(
     """Derivative of the bias by every mask: the effect of masking, to first order."""
     smooth = with_smooth_surrogate(measure)
     responses = smooth.read(lm, context=context)[0]
+    notes = () if smooth is measure else (f"heads are ranked by the gradient of {smooth.name}",)
+    return rank_heads_by_gradient(lm, smooth, responses, context=context), notes
+
+
+def rank_heads_by_gradient(
+    lm: LM, measure: Measure, responses: Responses, *, context: RunContext = RunContext()
+) -> dict[Site, float]:
+    """Derivative of the distance from parity by the mask of every head.
+
+    Args:
+        lm: The model.
+        measure: The measure; its primary metric must be smooth.
+        responses: Responses of the model, to all items or to some.
+        context: Store, threads, progress and cancellation.
+    """
     shares = compute_gradient(
-        lm, smooth, responses, value_cotangents=_cotangents(smooth, responses), context=context
+        lm, measure, responses, value_cotangents=_cotangents(measure, responses), context=context
     )
     grid = shares.total()
-    notes = () if smooth is measure else (f"heads are ranked by the gradient of {smooth.name}",)
-    return {site: float(grid[site.layer, site.head or 0]) for site in _heads(lm)}, notes
+    return {site: float(grid[site.layer, site.head or 0]) for site in _heads(lm)}
 
 
 def _cotangents(measure: Measure, responses: Responses) -> torch.Tensor:

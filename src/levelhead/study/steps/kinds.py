@@ -92,6 +92,11 @@ STEP_KINDS = (
         {"mitigation": "mitigate.evaluation.price:MitigationReport"},
     ),
     StepKind(
+        "methods",
+        "measurements:METHODS",
+        {"methods": "mitigate.selection.method_table:MethodTable"},
+    ),
+    StepKind(
         "masking_curves",
         "masking:MASKING_CURVES",
         {"lines": "replication.yang2025.masking_curves:MaskingCurves"},

@@ -10,6 +10,7 @@ from pydantic import BeforeValidator, Field
 from levelhead.core.calibration import failed_calibration_mark
 from levelhead.core.errors import LevelheadError
 from levelhead.core.results import Measurement
+from levelhead.data.counterfactuals.contrast_pairs import contrast_pairs, contrast_pairs_digest
 from levelhead.measures.compare import Comparison
 from levelhead.measures.responses import model_key
 from levelhead.measures.run import run_measures
@@ -25,6 +26,10 @@ from levelhead.mitigate.evaluation.price import (
 )
 from levelhead.mitigate.heads.mask import mask_heads
 from levelhead.mitigate.heads.mask_top_heads import select_heads
+from levelhead.mitigate.selection.compare_methods import MethodComparison, compare_methods
+from levelhead.mitigate.selection.method_settings import EDIT_METHODS
+from levelhead.mitigate.selection.method_table import MethodTable
+from levelhead.models.edits.dictionary_files import load_dictionary
 from levelhead.study.session import StudySession, StudyStep, measure_inputs
 from levelhead.study.steps.config import (
     Count,
@@ -108,6 +113,35 @@ class MitigationStep(StrictConfig):
             raise LevelheadError(
                 "a mitigation changes nothing", hint="give a map, mitigated, or a system_prompt"
             )
+
+
+class MethodsStep(StrictConfig):
+    """Methods of mitigation, each chosen on half of the items and tested on the other."""
+
+    model: str
+    measure: str
+    """Measure of bias, with a smooth metric."""
+    methods: Names = tuple(EDIT_METHODS)
+    """Methods that edit the model."""
+    variants: Annotated[tuple[str, ...], BeforeValidator(as_tuple)] = ()
+    """Models of the study that were trained from it, each a method."""
+    pairs: str = "gender-en"
+    """Lexicon whose words, in neutral template sentences, fit the edits."""
+    n: Count | None = None
+    """Number of pairs; all by default. Fewer leave words for the probes."""
+    dictionary: str | None = None
+    """Folder of a sparse dictionary, for feature ablation."""
+    utility_measures: Annotated[tuple[str, ...], BeforeValidator(as_tuple)] = ()
+    knowledge_measures: Annotated[tuple[str, ...], BeforeValidator(as_tuple)] = ()
+    placebos: Annotated[int, Field(ge=19)] = 99
+    probe: bool = False
+    """Whether probes test if the group was removed or hidden."""
+
+    def references(self) -> Iterator[Reference]:
+        """The names of other tables of the study that this row uses."""
+        yield from map(any_model_reference, (self.model, *self.variants))
+        names = (self.measure, *self.utility_measures, *self.knowledge_measures)
+        yield from map(measure_reference, names)
 
 
 def measure_steps(session: StudySession) -> Iterator[StudyStep]:
@@ -235,6 +269,71 @@ def _mitigated_model(session: StudySession, row: MitigationStep, lm: LM) -> LM:
     return mitigated.with_system_prompt(row.system_prompt) if row.system_prompt else mitigated
 
 
+def methods_steps(session: StudySession) -> Iterator[StudyStep]:
+    """Yield one step per table of methods."""
+    for name, row in session.config.rows(MethodsStep).items():
+        trained = session.steps_that_train(row.model, *row.variants)
+        yield StudyStep(f"methods.{name}", partial(run_methods_step, session, row), trained)
+
+
+def run_methods_step(session: StudySession, row: MethodsStep) -> MethodTable:
+    """Compare methods on one model."""
+    lm = session.model(row.model)
+    variants = {name: session.model(name) for name in row.variants}
+    pairs = contrast_pairs(row.pairs, n=row.n)
+    dictionary = None if row.dictionary is None else load_dictionary(row.dictionary)
+    measure, utility, knowledge = (
+        tuple(session.measure(name) for name in names)
+        for names in ((row.measure,), row.utility_measures, row.knowledge_measures)
+    )
+    inputs: dict[str, object] = {
+        "models": [model_key(model) for model in (lm, *variants.values())],
+        "measures": [measure_inputs(part) for part in (*measure, *utility, *knowledge)],
+        "pairs": contrast_pairs_digest(pairs),
+        "dictionary": dictionary and dictionary.content_hash,
+        "row": row.model_dump(exclude={"dictionary"}),
+    }
+    comparison = MethodComparison(
+        *measure,
+        pairs,
+        utility,
+        knowledge,
+        methods=row.methods,
+        dictionary=dictionary,
+        probe_lexicon=row.pairs if row.probe else None,
+        n_placebos=row.placebos,
+    )
+    return session.load_or_compute(
+        MethodTable,
+        inputs,
+        lambda: compare_methods(
+            lm,
+            comparison,
+            variants=variants,
+            inference=session.inference,
+            context=session.context,
+        ),
+    )
+
+
+def methods_rows(table: MethodTable) -> Iterator[RowCells]:
+    """Yield the rows of a result for the study's table."""
+    mark = failed_calibration_mark(table.measured_by)
+    yield estimate_cells("base", table.base, mark=mark)
+    for row in table.methods:
+        if row.gain is not None:
+            yield estimate_cells(f"{row.method}: {row.verdict}", row.gain, mark=mark)
+        if row.placebo is not None:
+            p = row.placebo.p
+            value = p.value if p.adjusted is None else p.adjusted
+            yield {"name": row.method, "what": "p against placebos", "value": value}
+        for comparison in row.price:
+            yield estimate_cells(row.method, comparison.difference, mark=comparison.mark)
+        for change in () if row.knowledge is None else row.knowledge.changes:
+            yield estimate_cells(f"{row.method}, knowledge {change.outcome}", change.change)
+        yield {"name": row.method, "what": "CPU seconds", "value": row.cpu_seconds}
+
+
 def measurement_rows(measurement: Measurement) -> Iterator[RowCells]:
     """Yield the rows of a result for the study's table."""
     yield estimate_cells("", measurement)
@@ -268,3 +367,4 @@ def mitigation_rows(report: MitigationReport) -> Iterator[RowCells]:
 MEASUREMENTS = StepDefinition(MeasureStep, measure_steps, {Measurement: measurement_rows})
 COMPARISONS = StepDefinition(CompareModelsStep, comparison_steps, {Comparison: comparison_rows})
 MITIGATIONS = StepDefinition(MitigationStep, mitigation_steps, {MitigationReport: mitigation_rows})
+METHODS = StepDefinition(MethodsStep, methods_steps, {MethodTable: methods_rows})
