@@ -1,7 +1,7 @@
 """Train a sparse dictionary of a model's activations, and print how well it describes others.
 
     python tools/train_dictionary.py MODEL FOLDER TEXTS... [--layer 3] [--features 1024] [--k 32]
-        [--tokens 300000] [--steps 2500]
+        [--tokens 300000] [--steps 2500] [--batch-size 1024]
 
 TEXTS hold a text per line, or in the last column of a .tsv. Every 20th line is not trained on.
 """
@@ -26,7 +26,7 @@ from levelhead.models.training.dictionary import (
 )
 
 HELD_OUT_ONE_IN = 20
-N_LOSS_TEXTS = 40
+N_LOSS_TEXTS = 20
 
 
 def main() -> None:
@@ -40,6 +40,7 @@ def main() -> None:
     parser.add_argument("--k", type=int, default=32)
     parser.add_argument("--tokens", type=int, default=300_000)
     parser.add_argument("--steps", type=int, default=2500)
+    parser.add_argument("--batch-size", type=int, default=1024)
     given = parser.parse_args()
     start = time.process_time()
     lm = load(given.model).with_batch_size(64)
@@ -54,7 +55,9 @@ def main() -> None:
     # Texts of every file, whatever the limit.
     training = training[:: max(1, len(" ".join(training).split()) // given.tokens)]
     site = Site("block_out", given.layer)
-    config = DictionaryConfig(n_features=given.features, k=given.k, steps=given.steps)
+    config = DictionaryConfig(
+        given.features, given.k, given.steps, given.batch_size, learning_rate=2e-3
+    )
     dictionary = train_dictionary(
         read_token_activations(lm, training, site, limit=given.tokens), site, config=config
     )

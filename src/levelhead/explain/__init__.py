@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     )
     from levelhead.explain.prompting.knowledge import KnowledgeResult as KnowledgeResult
     from levelhead.explain.prompting.knowledge import knowledge as knowledge
+    from levelhead.locate.patching.feature_attribution import FeatureConfig as FeatureConfig
+    from levelhead.locate.patching.feature_attribution import locate_features as locate_features
+    from levelhead.locate.patching.feature_map import FeatureMap as FeatureMap
     from levelhead.locate.patching.mediation import MediationConfig as MediationConfig
     from levelhead.locate.patching.mediation import mediate as mediate
     from levelhead.locate.patching.mediation_map import MediationMap as MediationMap

@@ -45,6 +45,9 @@ if TYPE_CHECKING:
     from levelhead.mitigate.prompting.prefixes import PrefixGrid as PrefixGrid
     from levelhead.mitigate.selection.candidate_evaluation import UtilityLimit as UtilityLimit
     from levelhead.mitigate.selection.candidates import CandidateGrid as CandidateGrid
+    from levelhead.mitigate.selection.compare_methods import MethodComparison as MethodComparison
+    from levelhead.mitigate.selection.compare_methods import compare_methods as compare_methods
+    from levelhead.mitigate.selection.method_table import MethodTable as MethodTable
     from levelhead.mitigate.selection.select_edit import select_edit as select_edit
     from levelhead.mitigate.selection.select_edit import (
         select_edit_for_task as select_edit_for_task,

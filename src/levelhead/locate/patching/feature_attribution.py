@@ -149,7 +149,7 @@ def locate_features(
         )
     return FeatureMap(
         measure=measure.name,
-        site=tuple(dictionary.site),
+        site=(dictionary.site.stream, dictionary.site.layer, dictionary.site.head),
         dictionary=dictionary.content_hash,
         n_features=dictionary.n_features,
         n_attributed=int((attributions != 0).sum()),

@@ -160,7 +160,8 @@ class SparseDictionary:
     def contributions(self, activation: torch.Tensor) -> torch.Tensor:
         """Return `[..., features]` lengths of what each feature adds to the activation."""
         features, scale = self.encoder(activation)
-        return features * scale * self.decoder.to(features).norm(dim=1)
+        lengths: torch.Tensor = torch.linalg.vector_norm(self.decoder.to(features), dim=1)
+        return features * scale * lengths
 
     @property
     def tensors(self) -> Mapping[str, torch.Tensor]:

@@ -87,7 +87,7 @@ def save_dictionary(
     encoder = dictionary.encoder
     contents = _Contents(
         format="levelhead-dictionary-1",
-        site=tuple(dictionary.site),
+        site=(dictionary.site.stream, dictionary.site.layer, dictionary.site.head),
         activation=encoder.activation,
         k=encoder.k,
         normalization=encoder.normalization,
