@@ -29,12 +29,9 @@ class FeatureEffect(Record):
     @property
     def is_confirmed(self) -> bool:
         """Whether the feature adds to the bias, after correction for all that were ablated."""
-        p = self.ablation and self.ablation.p and self.ablation.p.adjusted
-        return (
-            self.ablation is not None
-            and p is not None
-            and (p <= SIGNIFICANT and self.ablation.value > 0)
-        )
+        if self.ablation is None or self.ablation.p is None or self.ablation.p.adjusted is None:
+            return False
+        return self.ablation.p.adjusted <= SIGNIFICANT and self.ablation.value > 0
 
 
 class FeatureMap(NotebookResult, Record):

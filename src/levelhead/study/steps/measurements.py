@@ -282,19 +282,20 @@ def run_methods_step(session: StudySession, row: MethodsStep) -> MethodTable:
     variants = {name: session.model(name) for name in row.variants}
     pairs = contrast_pairs(row.pairs, n=row.n)
     dictionary = None if row.dictionary is None else load_dictionary(row.dictionary)
-    measure, utility, knowledge = (
+    measure = session.measure(row.measure)
+    utility, knowledge = (
         tuple(session.measure(name) for name in names)
-        for names in ((row.measure,), row.utility_measures, row.knowledge_measures)
+        for names in (row.utility_measures, row.knowledge_measures)
     )
     inputs: dict[str, object] = {
         "models": [model_key(model) for model in (lm, *variants.values())],
-        "measures": [measure_inputs(part) for part in (*measure, *utility, *knowledge)],
+        "measures": [measure_inputs(part) for part in (measure, *utility, *knowledge)],
         "pairs": contrast_pairs_digest(pairs),
         "dictionary": dictionary and dictionary.content_hash,
         "row": row.model_dump(exclude={"dictionary"}),
     }
     comparison = MethodComparison(
-        *measure,
+        measure,
         pairs,
         utility,
         knowledge,
