@@ -4,6 +4,7 @@
         [--tokens 300000] [--steps 2500] [--batch-size 1024]
 
 TEXTS hold a text per line, or in the last column of a .tsv. Every 20th line is not trained on.
+A dictionary that is in FOLDER is only assessed.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import time
 from pathlib import Path
 
 from levelhead.locate.patching.dictionary_loss import compute_recovered_loss
-from levelhead.models.edits.dictionary_files import save_dictionary
+from levelhead.models.edits.dictionary_files import CONTENTS_FILE, load_dictionary, save_dictionary
 from levelhead.models.edits.files import EditOrigin
 from levelhead.models.loading.load import load
 from levelhead.models.sites import Site
@@ -41,6 +42,7 @@ def main() -> None:
     parser.add_argument("--tokens", type=int, default=300_000)
     parser.add_argument("--steps", type=int, default=2500)
     parser.add_argument("--batch-size", type=int, default=1024)
+    parser.add_argument("--learning-rate", type=float, default=1e-3)
     given = parser.parse_args()
     start = time.process_time()
     lm = load(given.model).with_batch_size(64)
@@ -55,19 +57,19 @@ def main() -> None:
     # Texts of every file, whatever the limit.
     training = training[:: max(1, len(" ".join(training).split()) // given.tokens)]
     site = Site("block_out", given.layer)
-    config = DictionaryConfig(
-        given.features, given.k, given.steps, given.batch_size, learning_rate=2e-3
-    )
-    dictionary = train_dictionary(
-        read_token_activations(lm, training, site, limit=given.tokens), site, config=config
-    )
-    save_dictionary(
-        dictionary,
-        given.folder,
-        origin=EditOrigin.from_model(
+    if Path(given.folder, CONTENTS_FILE).exists():
+        dictionary = load_dictionary(given.folder)
+    else:
+        config = DictionaryConfig(
+            given.features, given.k, given.steps, given.batch_size, given.learning_rate
+        )
+        dictionary = train_dictionary(
+            read_token_activations(lm, training, site, limit=given.tokens), site, config=config
+        )
+        origin = EditOrigin.from_model(
             lm, tokens=given.tokens, steps=given.steps, texts=[path.name for path in given.texts]
-        ),
-    )
+        )
+        save_dictionary(dictionary, given.folder, origin=origin)
     quality = assess_dictionary(
         dictionary, read_token_activations(lm, held_out, site, limit=given.tokens // 10)
     )
