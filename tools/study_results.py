@@ -21,6 +21,7 @@ from levelhead.core.files import write_atomic
 from levelhead.core.results import StepFailure
 from levelhead.locate.head_map import HeadMap
 from levelhead.mitigate.evaluation.price import MitigationReport
+from levelhead.mitigate.selection.method_table import MethodTable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -120,6 +121,19 @@ def run_rows(folder: Path) -> Iterator[dict[str, str]]:
                 # Without these rows, a cost that could not be measured would look like none.
                 for gap in MitigationReport.from_json(text).unmeasured:
                     yield {"step": step, "name": gap.measure, "note": f"not compared: {gap.reason}"}
+            if step.startswith("methods."):
+                # An empty cell of the table has its reason.
+                for method in MethodTable.from_json(text).methods:
+                    setting = f"{method.setting}, of {method.n_settings}" if method.setting else ""
+                    yield {
+                        "step": step,
+                        "name": method.method,
+                        "number": "verdict",
+                        "note": ": ".join(filter(None, (setting, method.verdict))),
+                    }
+                    for cell, reason in method.missing:
+                        note = f"not measured: {reason}"
+                        yield {"step": step, "name": method.method, "number": cell, "note": note}
 
 
 def csv_text(rows: Iterable[dict[str, str]]) -> str:
