@@ -1,0 +1,1 @@
+"""A known dose of an association, trained into a real model, and what measures say of it."""
