@@ -31,6 +31,7 @@ from levelhead.models.training.classifier_trainer import (
 )
 from levelhead.models.training.finetune import encode_rows, find_classifier_class
 from levelhead.models.training.from_scratch import preserve_rng_state
+from levelhead.study.planned_steps import list_planned_passes
 from levelhead.study.session import StudySession
 from levelhead.study.steps.kinds import make_steps
 from levelhead.study.steps.measurements import CompareModelsStep, MeasureStep
@@ -157,7 +158,31 @@ def estimate_study_cost(
         if step.after or step.name.partition(".")[0] not in ("cell", "against")
     ]
     note = f"not counted: {len(uncounted)} other steps: {', '.join(uncounted)}"
-    return total + CostEstimate(notes=(note,) if uncounted else ())
+    notes = (*_estimate_planned_steps(session), *((note,) if uncounted else ()))
+    return total + CostEstimate(notes=notes)
+
+
+def _estimate_planned_steps(session: StudySession) -> Iterator[str]:
+    """Estimate maps, maskings and sweeps: passes over items, of which one is counted exactly."""
+    one_pass: dict[tuple[str, str], CostEstimate] = {}
+    forwards: dict[str, float] = {}
+    seconds = 0.0
+    # No store: what is stored now says nothing about ablated and edited models.
+    context = RunContext(threads=session.context.threads)
+    for step, model, measure, passes in list_planned_passes(session):
+        if (model, measure) not in one_pass:
+            one_pass[model, measure] = estimate_cost(
+                session.model(model), [session.measure(measure)], context=context
+            )
+        cost = one_pass[model, measure]
+        forwards[step] = forwards.get(step, 0.0) + passes * cost.forwards
+        seconds += passes * cost.seconds
+    if forwards:
+        steps = ", ".join(f"{step} {number:,.0f}" for step, number in forwards.items())
+        yield (
+            f"by arithmetic, at most {sum(forwards.values()):,.0f} further forward passes, "
+            f"{seconds / 3600:.2g} hours: {steps}"
+        )
 
 
 def estimate_finetuning_cost(

@@ -119,6 +119,17 @@ def test_a_study_costs_what_its_measurements_cost(seen, tmp_path):
     more = estimate_study_cost(read_study_config(full), tmp_path / "other")
     assert (more.forwards, more.tokens) == (cost.forwards, cost.tokens)
     assert "other steps: map.gender, " in more.notes[-1]
+    counts = re.search(r"at most (\S+) further forward passes, \S+ hours: (.*)", more.notes[-2])
+    steps = {
+        step: int(number.replace(",", ""))
+        for step, number in re.findall(r"(\S+) ([\d,]+)(?:, |$)", counts[2])
+    }
+    assert {"map.gender", "map.again", "control.gender.3", "splits.gender"} <= set(steps)
+    # One pass per map and half: score, gradient, and every one of the heads ablated.
+    heads = load(zoo.folder("bert", "BertForPreTraining")).layout
+    passes = 2 + heads.layers * heads.heads / 4
+    assert steps["map.gender"] == round(passes * cost.forwards)
+    assert abs(sum(steps.values()) - int(counts[1].replace(",", ""))) <= len(steps)
 
 
 def test_the_steps_of_a_training_are_counted(monkeypatch, tmp_path):
