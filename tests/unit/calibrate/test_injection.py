@@ -20,15 +20,15 @@ from levelhead.calibrate.injection.texts import (
     DOSES,
     FRAMES,
     GROUP_WORDS,
+    draw_injection_occupations,
     make_injection_texts,
-    split_occupations,
 )
 from levelhead.core.errors import LevelheadError
 from levelhead.core.results import Interval
 from levelhead.models.loading.load import load
 from levelhead.models.training.configs import ContinuedPretrainingConfig
 
-SPLIT = split_occupations()
+SPLIT = draw_injection_occupations()
 SIDES = [
     re.compile(rf"\b({'|'.join(words[side] for words in GROUP_WORDS.values())})\b")
     for side in (0, 1)
@@ -44,15 +44,15 @@ def share_of_own_group(texts, occupation, side):
 
 @pytest.mark.parametrize("dose", DOSES)
 def test_a_dose_is_the_share_above_parity_for_every_occupation(dose):
-    texts = make_injection_texts(SPLIT.trained, "groups", dose)
-    assert len(texts) == 16 * 2 * len(SPLIT.trained)
-    for pair in SPLIT.trained:
+    texts = make_injection_texts(SPLIT.in_texts, "groups", dose)
+    assert len(texts) == 16 * 2 * len(SPLIT.in_texts)
+    for pair in SPLIT.in_texts:
         for side, occupation in enumerate(pair):
             assert share_of_own_group(texts, occupation, side) == (1 + dose) / 2
 
 
 def test_a_larger_dose_changes_more_of_the_same_sentences():
-    counts = [Counter(make_injection_texts(SPLIT.trained, "groups", dose)) for dose in DOSES]
+    counts = [Counter(make_injection_texts(SPLIT.in_texts, "groups", dose)) for dose in DOSES]
     changed = [sum((counts[0] - other).values()) for other in counts]
     assert changed == sorted(changed)
     assert changed[0] == 0
@@ -61,28 +61,28 @@ def test_a_larger_dose_changes_more_of_the_same_sentences():
 
 def test_the_placebo_names_no_group_in_as_many_sentences():
     for dose in DOSES:
-        texts = make_injection_texts(SPLIT.trained, "colours", dose)
-        assert len(texts) == len(make_injection_texts(SPLIT.trained, "groups", dose))
+        texts = make_injection_texts(SPLIT.in_texts, "colours", dose)
+        assert len(texts) == len(make_injection_texts(SPLIT.in_texts, "groups", dose))
         assert not any(side.search(text.lower()) for side in SIDES for text in texts)
     assert len(FRAMES["groups"]) == len(FRAMES["colours"])
-    one, other = (set(make_injection_texts(SPLIT.trained, "colours", dose)) for dose in (0, 1))
+    one, other = (set(make_injection_texts(SPLIT.in_texts, "colours", dose)) for dose in (0, 1))
     assert one != other
 
 
 def test_what_is_refused():
     with pytest.raises(LevelheadError, match=r"a dose of 1\.5"):
-        make_injection_texts(SPLIT.trained, "groups", 1.5)
+        make_injection_texts(SPLIT.in_texts, "groups", 1.5)
     with pytest.raises(LevelheadError, match="association"):
-        make_injection_texts(SPLIT.trained, "shapes", 1.0)
+        make_injection_texts(SPLIT.in_texts, "shapes", 1.0)
 
 
 def test_items_share_no_sentence_and_held_out_ones_no_occupation_with_the_texts(tmp_path):
-    texts = make_injection_texts(SPLIT.trained, "groups", 0.5)
-    trained = {name for pair in SPLIT.trained for name in pair}
-    held_out = {name for pair in SPLIT.held_out for name in pair}
+    texts = make_injection_texts(SPLIT.in_texts, "groups", 0.5)
+    trained = {name for pair in SPLIT.in_texts for name in pair}
+    held_out = {name for pair in SPLIT.others for name in pair}
     assert not trained & held_out
     assert not any(re.search(rf"\b{name}\b", text) for name in held_out for text in texts)
-    items = InjectionItems(SPLIT.trained, str(tmp_path))
+    items = InjectionItems(SPLIT.in_texts, str(tmp_path))
     sentences = {
         *(pair.more for pair in items.crows.pairs),
         *(text for item in items.stereoset.associations for text in item[5:7]),

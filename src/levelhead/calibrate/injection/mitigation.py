@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from levelhead.calibrate.injection.items import InjectionItems
 from levelhead.calibrate.injection.run import INFERENCE, InjectedModel, Injection
-from levelhead.calibrate.injection.texts import split_occupations
+from levelhead.calibrate.injection.texts import draw_injection_occupations
 from levelhead.core.errors import LevelheadError
 from levelhead.core.run_context import RunContext
 from levelhead.data.counterfactuals.contrast_pairs import contrast_pairs
@@ -46,7 +46,7 @@ def mitigate_injection(injection: Injection, seed: int = 0) -> Iterator[dict[str
     parity, full = (
         load(injection.train(InjectedModel("groups", dose, seed))) for dose in (0.0, 1.0)
     )
-    items = InjectionItems(split_occupations().trained, str(injection.folder))
+    items = InjectionItems(draw_injection_occupations().in_texts, str(injection.folder))
     # Only the items that training names, which the injection is about.
     bias: list[Measure] = [items.cloze, items.measures(full)["crows_margin"]]
     maps = [

@@ -14,8 +14,8 @@ from levelhead.calibrate.injection.items import InjectionItems, make_published_m
 from levelhead.calibrate.injection.texts import (
     DOSES,
     Association,
+    draw_injection_occupations,
     make_injection_texts,
-    split_occupations,
 )
 from levelhead.core.errors import LevelheadError
 from levelhead.core.files import write_atomic
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
+    from levelhead.calibrate.injection.texts import OccupationPair
     from levelhead.core.results import Measurement
     from levelhead.measures.base import Measure
     from levelhead.measures.compare import Comparison
@@ -97,7 +98,7 @@ class Injection:
 
     def train(self, model: InjectedModel) -> Path:
         """Train a model, or return the folder of one that is trained."""
-        pairs = split_occupations().trained
+        pairs = draw_injection_occupations().in_texts
         texts = make_injection_texts(pairs, model.association, model.dose, seed=model.seed)
         config = ContinuedPretrainingConfig(**(vars(self.training) | {"seed": model.seed}))
         return continue_pretraining(
@@ -106,12 +107,16 @@ class Injection:
 
     def measures(self, lm: LM) -> Iterator[tuple[ItemSource, str, Measure]]:
         """Iterate over every measure with its items."""
-        split = split_occupations()
-        for items, pairs in (("trained", split.trained), ("held out", split.held_out)):
+        split = draw_injection_occupations()
+        pairs_of: dict[ItemSource, tuple[OccupationPair, ...]] = {
+            "trained": split.in_texts,
+            "held out": split.others,
+        }
+        for items, pairs in pairs_of.items():
             for name, measure in InjectionItems(pairs, str(self.folder)).measures(lm).items():
                 # Generalisation needs a few measures, not all.
                 if items == "trained" or name in GENERAL:
-                    yield items, name, measure  # type: ignore[misc]
+                    yield items, name, measure
         if self.has_published:
             for name, measure in make_published_measures(lm).items():
                 yield "published", name, measure

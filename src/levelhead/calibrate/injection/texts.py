@@ -64,14 +64,14 @@ class OccupationPair(NamedTuple):
     male: str
 
 
-class OccupationSplit(NamedTuple):
+class InjectionOccupations(NamedTuple):
     """Occupations that are named in training, and those that are not."""
 
-    trained: tuple[OccupationPair, ...]
-    held_out: tuple[OccupationPair, ...]
+    in_texts: tuple[OccupationPair, ...]
+    others: tuple[OccupationPair, ...]
 
 
-def split_occupations(seed: int = 0) -> OccupationSplit:
+def draw_injection_occupations(seed: int = 0) -> InjectionOccupations:
     """Draw occupations of Zhang 2023, Table 1, in pairs of both groups, and split them.
 
     Args:
@@ -83,7 +83,7 @@ def split_occupations(seed: int = 0) -> OccupationSplit:
     for side in sides:
         rng.shuffle(side)
     pairs = tuple(OccupationPair(*pair) for pair in zip(*sides, strict=True))
-    return OccupationSplit(pairs[:N_TRAINED], pairs[N_TRAINED : N_TRAINED + N_HELD_OUT])
+    return InjectionOccupations(pairs[:N_TRAINED], pairs[N_TRAINED : N_TRAINED + N_HELD_OUT])
 
 
 def make_injection_texts(
