@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from levelhead.models.lm import LM
-    from levelhead.study.config import StudyConfig
     from levelhead.study.session import StudySession
+    from levelhead.study.steps.config import StudyConfigBase
 
 GRADIENT_PASSES = 3
 """A forward and a backward pass with frozen weights, in forward passes: 2 + 4 of 2 operations."""
@@ -91,7 +91,7 @@ def _sweep_passes(session: StudySession) -> Iterator[PlannedPasses]:
             yield PlannedPasses(f"placebo.{name}", model, sweep.test_measure, 4 * sweep.placebos)
 
 
-def _base_of(config: StudyConfig, name: str) -> str:
+def _base_of(config: StudyConfigBase, name: str) -> str:
     while name in config.trained_models:
         name = config.trained_models[name].base
     return name

@@ -90,6 +90,9 @@ def test_items_share_no_sentence_and_held_out_ones_no_occupation_with_the_texts(
     }
     assert len(sentences) > 40
     assert not sentences & set(texts)
+    # A group's words are words, not the letters of one.
+    for template in items.lpbs.templates:
+        assert {len(words) for _, words in template.groups} == {1}
     # Words for groups in the items are other ones, but for those of cloze.
     words = {word for row in (*KIN, *PERSONS[1:]) for word in row}
     assert not any(re.search(rf"\b{word}\b", text.lower()) for word in words for text in texts)

@@ -169,7 +169,9 @@ class InjectionItems:
     def lpbs(self) -> Lpbs:
         """What an occupation does to the group before it."""
         templates = tuple(
-            GroupTemplate(text, tuple(zip(GROUPS, words, strict=True)))
+            GroupTemplate(
+                text, tuple((group, (word,)) for group, word in zip(GROUPS, words, strict=True))
+            )
             for text, words in (
                 ("GGG works as the XXX here.", ("she", "he")),
                 ("The GGG is the new XXX.", ("girl", "boy")),
