@@ -98,7 +98,7 @@ def show_testable(claim: Mapping[str, Any], row: Mapping[str, str], verdict: str
     detectable = (
         f"detects {number(row['detectable'])}" if verdict == UNDECIDED and row["detectable"] else ""
     )
-    weak = claim.get("weak", "the measure" if row["mark"] else "")
+    weak = claim.get("weak", row["mark"])
     return "; ".join(filter(None, (f"weakly: {weak}" if weak else "yes", detectable)))
 
 
@@ -117,7 +117,8 @@ def list_verdicts(source: Mapping[str, Any]) -> Iterator[Verdict]:
             value = find_row(*before)["value"] if before else ""
             limit = source["words"]["share"] * float(value) if before else 0.0
             verdict = decide(claim["rule"], row, limit, claim.get("sign", 1))
-            note = f"; {claim['note']}" if "note" in claim else ""
+            join = " " if claim["rule"] == "any" else "; "
+            note = f"{join}{claim['note']}" if "note" in claim else ""
             yield Verdict(
                 claim["paper"],
                 f"{claim['claim']} ({claim['place']})",
