@@ -10,6 +10,8 @@ import pytest
 import zoo
 from assets import unpacked_data
 
+from levelhead.core.errors import LevelheadError
+from levelhead.data.tasks import get_task_spec
 from levelhead.measures.registry import parse_measure
 from levelhead.study.config import read_study_config
 from levelhead.study.session import StudySession
@@ -74,3 +76,18 @@ def test_yang2025_asks_what_the_paper_asks():
     (glue, _) = config.glue.values()
     assert len(glue.seeds) == 3
     assert config.map_comparisons["chat"].maps == ("llama2", "llama2-chat")
+
+
+def test_all_nine_tasks_of_glue_can_be_selected():
+    names = ("cola", "sst2", "mrpc", "stsb", "qqp", "mnli", "qnli", "rte", "wnli")
+    lacking = set()
+    for name in names:
+        spec = get_task_spec(name)
+        assert spec.sources("dev")
+        if not spec.train:
+            # The registry has no training part: an error names the columns of a file.
+            with pytest.raises(LevelheadError, match="no train part") as error:
+                spec.sources("train")
+            assert "train=FILE" in error.value.hint
+            lacking.add(name)
+    assert lacking == {"sst2", "qnli", "qqp"}
