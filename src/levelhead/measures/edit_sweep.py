@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from levelhead.core.run_context import CancelSignal
     from levelhead.engine.executors.base import Outcome
     from levelhead.engine.tasks import Task
+    from levelhead.measures.base import Measure
     from levelhead.measures.items import QuerySet
     from levelhead.measures.responses import Responses
     from levelhead.models.forward.edit_sweep import EditSet
@@ -80,6 +81,33 @@ def read_all_variants(
         collect_responses(query_set, plans[edits], store) if edits in plans else None
         for edits in edit_sets
     ]
+
+
+def read_needed(
+    lm: LM,
+    measure: Measure,
+    sets: Sequence[EditSet],
+    *,
+    items: frozenset[str] | None = None,
+    context: RunContext = RunContext(),
+) -> list[Responses | None]:
+    """Read what a measure's primary metric needs, of some items, with each set of edits.
+
+    Args:
+        lm: The model.
+        measure: The measure.
+        sets: Sets of edits.
+        items: Names of the items that are read; None: all.
+        context: Store, threads, progress and cancellation.
+    """
+    queries = measure.queries(lm)[0]
+    kept = tuple(
+        item
+        for item in queries.items
+        if (items is None or item.id in items)
+        and (not measure.reads_only_sampled or measure.is_sampled(item))
+    )
+    return read_all_variants(lm, queries._replace(items=kept), sets, context=context)
 
 
 @final

@@ -13,6 +13,7 @@ from levelhead.calibrate.organisms.language_pairs import (
 from levelhead.calibrate.organisms.organism import make_organism
 from levelhead.core.errors import LevelheadError
 from levelhead.core.run_context import Inference
+from levelhead.measures.edit_sweep import read_needed
 from levelhead.measures.utility.perplexity import Perplexity
 from levelhead.mitigate.heads.mask import mask_heads
 from levelhead.mitigate.selection.compare_methods import (
@@ -20,7 +21,6 @@ from levelhead.mitigate.selection.compare_methods import (
     MethodComparison,
     compare_methods,
     make_head_placebos,
-    read_needed,
 )
 from levelhead.mitigate.selection.method_settings import EDIT_METHODS
 from levelhead.mitigate.selection.method_table import MethodResult, MethodTable

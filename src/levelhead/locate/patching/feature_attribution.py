@@ -25,7 +25,7 @@ from levelhead.locate.patching.feature_map import FeatureEffect, FeatureMap
 from levelhead.locate.patching.twins import make_twins
 from levelhead.locate.validation.sign import determine_bias_sign
 from levelhead.locate.validation.split import split_items
-from levelhead.measures.edit_sweep import read_all_variants
+from levelhead.measures.edit_sweep import read_needed
 from levelhead.measures.inference import estimate
 from levelhead.measures.metric import require_differentiable
 from levelhead.measures.query_kinds import LocalQuery, shard_size
@@ -94,7 +94,9 @@ def locate_features(
     """
     require_differentiable(measure.primary_metric)
     _check_dictionary(lm, dictionary)
-    all_responses = measure.read(lm, context=context)[0]
+    (all_responses,) = read_needed(lm, measure, [()], context=context)
+    if all_responses is None:
+        raise NotMeasurableError("the model answers nothing", hint="check the measure")
     twin_items = None
     if config.baseline == "twins":
         twin_items = make_twins(lm, measure, all_responses, twins)
@@ -118,9 +120,9 @@ def locate_features(
             "no feature is active where the measure reads", hint="give another site or measure"
         )
     ablated = ranked[: config.ablate_top]
-    base, *variants = read_all_variants(
+    base, *variants = read_needed(
         lm,
-        measure.queries(lm)[0],
+        measure,
         [(), *((FeatureAblation.of(dictionary, [feature]),) for feature in ablated)],
         context=context,
     )

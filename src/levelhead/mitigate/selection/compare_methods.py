@@ -20,7 +20,7 @@ from levelhead.core.run_context import Inference, RunContext
 from levelhead.data.counterfactuals.contrast_pairs import contrast_pairs_digest
 from levelhead.data.counterfactuals.held_out import held_out_pairs
 from levelhead.locate.validation.split import split_items
-from levelhead.measures.edit_sweep import read_all_variants
+from levelhead.measures.edit_sweep import read_needed
 from levelhead.measures.inference import estimate
 from levelhead.measures.run import compare
 from levelhead.mitigate.controls.placebo_report import PlaceboConfig, make_matched_placebos
@@ -328,33 +328,6 @@ class _Run:
                 "level": self.inference.level,
             },
         )
-
-
-def read_needed(
-    lm: LM,
-    measure: Measure,
-    sets: Sequence[EditSet],
-    *,
-    items: frozenset[str] | None = None,
-    context: RunContext = RunContext(),
-) -> list[Responses | None]:
-    """Read what a measure's primary metric needs, of some items, with each set of edits.
-
-    Args:
-        lm: The model.
-        measure: The measure.
-        sets: Sets of edits.
-        items: Names of the items that are read; None: all.
-        context: Store, threads, progress and cancellation.
-    """
-    queries = measure.queries(lm)[0]
-    kept = tuple(
-        item
-        for item in queries.items
-        if (items is None or item.id in items)
-        and (not measure.reads_only_sampled or measure.is_sampled(item))
-    )
-    return read_all_variants(lm, queries._replace(items=kept), sets, context=context)
 
 
 def make_head_placebos(
