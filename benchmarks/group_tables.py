@@ -36,7 +36,7 @@ from levelhead.stats.group_table import (
 
 Array = np.ndarray
 ITEMS = 24
-SHAPES = ("equal noise", "unequal noise", "correlated", "heavy tails")
+SHAPES = ("equal noise", "unequal noise", "correlated", "heavy tails", "skewed")
 
 
 def draw_table(rng: np.random.Generator, means: Array, shape: str) -> Array:
@@ -55,6 +55,8 @@ def draw_table(rng: np.random.Generator, means: Array, shape: str) -> Array:
         noise = 0.5 * noise + rng.standard_normal((ITEMS, 1)) + 0.5 * np.roll(noise, 1, axis=1)
     if shape == "heavy tails":
         noise = rng.standard_t(4, size) / 2**0.5
+    if shape == "skewed":
+        noise = rng.exponential(1.0, size) - 1.0
     return means + noise
 
 

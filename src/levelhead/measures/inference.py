@@ -20,7 +20,6 @@ from levelhead.stats.paired import vectorised_form
 from levelhead.stats.permutation import (
     NullDistribution,
     permutation,
-    permute_columns,
     sign_flip,
 )
 from levelhead.stats.power import holm_detectable_effect
@@ -193,25 +192,7 @@ def null_distribution(
             alternative=metric.alternative,
             vectorised=vectorised_flips and (lambda signs: vectorised_flips(signs) - parity),
         )
-    if metric.null == "permute_columns":
-        full_sample = design.full_sample
-        return permute_columns(
-            lambda order: (
-                float(aggregate(reorder_columns(values, torch.from_numpy(order)), full_sample))
-                - parity
-            ),
-            design,
-            values.shape[1] - 1,
-            rng=rng,
-            n_resamples=inference.permutations,
-            alternative=metric.alternative,
-        )
     return None
-
-
-def reorder_columns(values: torch.Tensor, order: torch.Tensor) -> torch.Tensor:
-    """Reorder all columns but the first, which is the same for every order."""
-    return torch.cat([values[:, :1], values[:, 1:].gather(1, order)], dim=1)
 
 
 def _bootstrap_signed_part(

@@ -76,10 +76,9 @@ class Metric:
     "higher", for equal treatment "lower"."""
     parity: float | None = 0.0
     """The value under equal treatment; None: the mean of the null, or no parity without a null."""
-    null: Literal["sign_flip", "permute_units", "permute_columns"] | None = None
+    null: Literal["sign_flip", "permute_units"] | None = None
     """Null distribution: "sign_flip" exchanges counterfactuals, "permute_units" permutes units
-    between groups, "permute_columns" the groups within each item (all columns but the first).
-    None: p is the bootstrap test against parity, if there is a parity."""
+    between groups. None: p is the bootstrap test against parity, if there is a parity."""
     flip: Callable[[torch.Tensor, torch.Tensor], torch.Tensor] = flip_signs
     signed_part: Aggregate | None = None
     """The part of the value that changes sign if all counterfactuals are exchanged. If it is given,

@@ -34,8 +34,6 @@ if TYPE_CHECKING:
     SignReduction = Callable[[NDArray[np.float64]], float]
     VectorisedSignReduction = Callable[[NDArray[np.float64]], NDArray[np.float64]]
     """Function from signs `[rearrangements, items]` to one value per rearrangement."""
-    ColumnReduction = Callable[[Indices], float]
-    """Function from the order of the columns `[items, columns]` to a value."""
 
 
 @final
@@ -167,60 +165,6 @@ def sign_flip(
         "sign flip",
         alternative=alternative,
         n_resamples=_n_random(n_resamples, n_rearrangements),
-    )
-
-
-def permute_columns(
-    reduce: ColumnReduction,
-    design: Design,
-    n_columns: int,
-    *,
-    rng: np.random.Generator,
-    n_resamples: int = 9999,
-    alternative: Alternative = "greater",
-) -> NullDistribution:
-    """Exchange the columns within each unit; the null hypothesis is that they are exchangeable.
-
-    With columns for groups and units for items this is the null of Friedman's test, for any
-    statistic.
-
-    Args:
-        reduce: formula of an order of the columns for every item; items of a unit share it.
-        design: independent clusters of items.
-        n_columns: number of columns.
-        rng: random generator.
-        n_resamples: number of random permutations, unless all can be listed.
-        alternative: side of the test.
-    """
-    if len(design.factors) != 1:
-        raise LevelheadError(
-            f"a permutation of columns needs independent clusters, not {design}",
-            hint="give each item a unit of one factor",
-        )
-    (factor,) = design.factors
-
-    def reduce_rows(*columns: Indices, axis: int) -> NDArray[np.float64]:
-        # One permutation per row: [permutations, items, columns].
-        orders = np.stack(columns, axis=-1).reshape(-1, factor.n_units, n_columns)
-        values = [require_finite(reduce(order[factor.unit_of_item])) for order in orders]
-        return np.array(values).reshape(columns[0].shape[:-1])
-
-    result = stats.permutation_test(
-        # The data are the numbers of the columns, so that the statistic receives their order.
-        tuple(np.full(factor.n_units, column) for column in range(n_columns)),
-        reduce_rows,
-        permutation_type="samples",
-        vectorized=True,
-        n_resamples=n_resamples,
-        batch=256,  # limits the memory
-        alternative=alternative,
-        rng=check_rng(rng),
-    )
-    return _null_distribution(
-        result,
-        "permutation within items",
-        alternative=alternative,
-        n_resamples=_n_random(n_resamples, math.factorial(n_columns) ** factor.n_units),
     )
 
 

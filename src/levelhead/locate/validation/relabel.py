@@ -14,7 +14,6 @@ import numpy as np
 import torch
 
 from levelhead.core.errors import LevelheadError
-from levelhead.measures.inference import reorder_columns
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -48,25 +47,9 @@ def sample_relabelling(
         return (lambda variant_responses: variant_responses), (
             lambda variant_responses: metric.flip(metric.per_item_values(variant_responses), signs)
         )
-    if metric.null == "permute_columns":
-        return (lambda variant_responses: variant_responses), _permute_columns(
-            measure, responses, rng
-        )
     raise LevelheadError(
         f"{measure.name} has no labels that could be permuted",
         hint="describe a map of a measure that compares groups",
-    )
-
-
-def _permute_columns(measure: Measure, responses: Responses, rng: np.random.Generator) -> Values:
-    """Per-item values with one order of the groups for the items of each unit."""
-    metric = measure.primary_metric
-    factor = measure.design(responses, metric).factors[0]
-    n_columns = metric.per_item_values(responses).shape[1] - 1
-    orders = rng.permuted(np.tile(np.arange(n_columns), (factor.n_units, 1)), axis=1)
-    order = torch.from_numpy(orders[factor.unit_of_item])
-    return lambda variant_responses: reorder_columns(
-        metric.per_item_values(variant_responses), order
     )
 
 
