@@ -35,7 +35,7 @@ def read_user_texts(
     """
     labelled_texts = []
     types = (str, int, float) if scores else (str, int)
-    for number, row in enumerate(_read_rows(path), 1):
+    for number, row in enumerate(read_rows(path), 1):
         for column in filter(None, (text, label)):
             if column not in row:
                 raise UnknownNameError(f"column of {Path(path).name}", column, list(row))
@@ -57,7 +57,12 @@ def read_user_texts(
     return tuple(labelled_texts)
 
 
-def _read_rows(path: str) -> Iterator[dict[str, object]]:
+def read_rows(path: str) -> Iterator[dict[str, object]]:
+    """Read the rows of a user file, by column.
+
+    Args:
+        path: UTF-8 file that ends in .csv, .tsv or .jsonl.
+    """
     suffix = Path(path).suffix.lower()
     if suffix not in USER_FILE_SUFFIXES:
         raise LevelheadError(

@@ -15,11 +15,12 @@ from typing import TYPE_CHECKING, ClassVar, cast, final
 
 import torch
 
-from levelhead.core.errors import NotMeasurableError, UnknownNameError
+from levelhead.core.errors import LevelheadError, NotMeasurableError, UnknownNameError
 from levelhead.core.frozen import FrozenDict
 from levelhead.core.results import PValue
 from levelhead.data.counterfactuals.swap import swap, swap_within_groups
 from levelhead.data.lexicons.lexicon import Lexicon
+from levelhead.data.lexicons.name_lists import read_name_list
 from levelhead.data.prompts.counteracts import indefinite_article
 from levelhead.data.records import LabelledExample
 from levelhead.data.tokenize import fold_case
@@ -31,12 +32,13 @@ from levelhead.measures.classification.group_rates import (
     estimate_by_class,
     paired_percent_interval,
 )
+from levelhead.measures.classification.name_pairs import describe_names, make_name_items
 from levelhead.measures.inference import estimate
 from levelhead.measures.items import MeasureItem, QuerySet
 from levelhead.measures.lexicon_measure import LexiconMeasure
 from levelhead.measures.metric import Metric, all_or_none_interval, scale_interval
 from levelhead.measures.next_sentence.distance import swap_columns
-from levelhead.measures.options import hash_texts
+from levelhead.measures.options import forbid_unused_options, hash_texts
 from levelhead.measures.reductions import (
     column_difference,
     mean,
@@ -82,6 +84,9 @@ class Counterfactual(LexiconMeasure):
     """Column of the file that holds the labels, if there is one."""
     lexicon: str | Lexicon = "gender-en"
     groups: tuple[str, str] | None = None
+    names: str | None = None
+    """Names of two `groups` for {name} in the texts, instead of a lexicon's words: bloomberg-names,
+    or a file of names with a column of counts for each group."""
     labels: tuple[str, ...] | None = None
     """Names of the classes in the data, in the order of the model's columns."""
     positive: str | None = None
@@ -95,7 +100,23 @@ class Counterfactual(LexiconMeasure):
     parity_from_control: ClassVar[bool] = True
     always_show_extras: ClassVar[bool] = True
     model_options: ClassVar[tuple[str, ...]] = ("labels", "classes")
-    file_options: ClassVar[tuple[str, ...]] = ("texts",)
+    file_options: ClassVar[tuple[str, ...]] = ("texts", "names")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.names is not None:
+            forbid_unused_options(self, ("lexicon",), "names")
+            if self.groups is None:
+                raise LevelheadError(
+                    "names without groups", hint="give, for example, groups=black+white"
+                )
+
+    @property
+    def compared_groups(self) -> tuple[str, ...]:
+        """The two groups of the lexicon, or of the names."""
+        if self.names is not None:
+            return self.groups or ()
+        return super().compared_groups
 
     # -- items
 
@@ -109,11 +130,15 @@ class Counterfactual(LexiconMeasure):
     @property
     def data(self) -> Mapping[str, str]:
         """Hashes of the file or of the texts, and of the lexicon."""
+        if self.names is not None:
+            return {"names": read_name_list(self.names).sha256} | hash_texts(self.texts)
         return self.lexicon_hash | hash_texts(self.texts)
 
     def all_queries(self, lm: LM) -> tuple[QuerySet, ...]:
         """Pairs of text and counterfactual, and pairs of text and placebo where one exists."""
-        names = self._classes(lm)
+        if self.names is not None and self.groups is not None:
+            pairs = make_name_items(self.items, self.names, self.groups)
+            return self._query_sets(lm, *pairs)
         groups = self.resolved_lexicon.resolve_group_pair(self.groups)
         real, control = [], []
         for text in self.items:
@@ -130,7 +155,12 @@ class Counterfactual(LexiconMeasure):
             if not skip_reason and self._is_matched_placebo(twin, placebo_twin):
                 pair = ((text.text,), (placebo_twin.text,))
                 control.append(MeasureItem(text.id, pair, units, group, text.label))
-        metadata = FrozenDict({"classes": names})
+        return self._query_sets(lm, real, control)
+
+    def _query_sets(
+        self, lm: LM, real: Sequence[MeasureItem], control: Sequence[MeasureItem]
+    ) -> tuple[QuerySet, ...]:
+        metadata = FrozenDict({"classes": self._classes(lm)})
         query_sets = [
             QuerySet("classify", FrozenDict({}), ("texts",), tuple(real), metadata=metadata)
         ]
@@ -273,6 +303,8 @@ class Counterfactual(LexiconMeasure):
     def compute_extras(self, response_sets: Sequence[Responses], inference: Inference) -> Extras:
         """Placebo control, signed changes by class, rates by group, and counts of dropped texts."""
         notes = _coverage(response_sets[0])
+        if self.names is not None and self.groups is not None:
+            notes.append(describe_names(self.names, self.groups))
         estimates: list[Estimate] = []
         parity = p = excess = None
         try:

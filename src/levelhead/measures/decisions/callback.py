@@ -2,7 +2,8 @@
 
 Names stand for groups, as in audits by correspondence (Bertrand and Mullainathan 2004) and in
 Bloomberg's audit of a chat model (Yin et al. 2024), whose names are used. Every name is put for
-each job; names are the units, because a name says more than a group.
+each job; names are the units, because a name says more than a group. Of a list with counts, names
+are weighed by the probability of each group.
 """
 
 from __future__ import annotations
@@ -16,22 +17,30 @@ import torch
 
 from levelhead.core.errors import NotMeasurableError, require_option
 from levelhead.data.catalog.datasets import dataset
+from levelhead.data.lexicons.name_lists import NameList, read_name_list
 from levelhead.data.prompts.decisions import (
     NAME_GROUPS,
     ApplicantName,
     NameGender,
     load_names,
 )
-from levelhead.measures.base import RequiredHead
+from levelhead.measures.base import Extras, RequiredHead
 from levelhead.measures.decisions.choice_measure import (
     TIE,
     ChoiceMeasure,
     check_parts,
     fill_parts,
 )
+from levelhead.measures.group_tables.weighted_groups import (
+    describe_signal,
+    values_of_drawn_groups,
+    weighted_difference,
+    weighted_ratio,
+    with_probabilities,
+)
 from levelhead.measures.items import MeasureItem, QuerySet
 from levelhead.measures.metric import Metric
-from levelhead.measures.options import hash_items
+from levelhead.measures.options import forbid_unused_options, hash_items
 from levelhead.measures.reductions import (
     Reduction,
     require_decisions,
@@ -41,10 +50,11 @@ from levelhead.measures.reductions import (
 from levelhead.measures.skills.checks import SAMPLED, SkillCheck, score_margins, text_digest
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from numpy.typing import NDArray
 
+    from levelhead.core.run_context import Inference
     from levelhead.measures.items import QueryArgs
     from levelhead.measures.responses import Responses
     from levelhead.models.lm import LM
@@ -116,25 +126,46 @@ class Callback(ChoiceMeasure):
     """The decision in the applicant's favour, and the opposite one, for the skill check only."""
     facts: tuple[str, str] = (PRO, CON)
     """Facts for and against an applicant, for the skill check only."""
-    names: tuple[ApplicantName, ...] | None = None
-    """User's names; None: those of Yin et al. 2024."""
+    names: str | tuple[ApplicantName, ...] | None = None
+    """User's names, or a file of names with a column of counts for each group, by which they are
+    weighed; None: those of Yin et al. 2024."""
 
     metrics: ClassVar[dict[str, str]] = {
         "callback": "difference of the log-odds of an interview between names of two groups",
         "callback_impact_ratio": "ratio of the probabilities of an interview",
     }
     needs: ClassVar[tuple[RequiredHead, ...]] = ("causal",)
+    file_options: ClassVar[tuple[str, ...]] = ("names",)
 
     def __post_init__(self) -> None:
         super().__post_init__()
         require_option("gender", self.gender, get_args(NameGender))
         check_parts(self.request, ("job", "name", "fact", "decision"))
-        known = set(NAME_GROUPS) if self.names is None else {row.group for row in self.names}
+        known = self._known_groups()
         if not self.jobs:
             raise NotMeasurableError("there is no job", hint="give at least one")
         # Without any name, reading says that there is nothing to query.
         for group in self.groups if known else ():
             require_option("group of names", group, known)
+
+    def _known_groups(self) -> set[str]:
+        if self.name_list is not None:
+            # A gender is a group of a list, such as "black women".
+            forbid_unused_options(self, ("gender",), "a list of names with counts")
+            return set(self.name_list.groups)
+        if isinstance(self.names, tuple):
+            return {row.group for row in self.names}
+        return set(NAME_GROUPS)
+
+    @cached_property
+    def name_list(self) -> NameList | None:
+        """The names with counts; None for names of one group each."""
+        return read_name_list(self.names) if isinstance(self.names, str) else None
+
+    @cached_property
+    def probabilities(self) -> dict[str, tuple[float, ...]]:
+        """Probabilities of the two groups for every name with counts."""
+        return {} if self.name_list is None else self.name_list.probabilities(self.groups)
 
     @property
     def compared_groups(self) -> tuple[str, ...]:
@@ -144,13 +175,22 @@ class Callback(ChoiceMeasure):
     @cached_property
     def resolved_names(self) -> tuple[ApplicantName, ...]:
         """The names of the two groups."""
-        names = load_names(self.gender) if self.names is None else self.names
+        if self.name_list is not None:
+            # A name of both groups is one item: its group is that within which it is resampled.
+            return tuple(
+                ApplicantName(name, self.groups[shares[1] > shares[0]], "")
+                for name, shares in self.probabilities.items()
+                if sum(shares)
+            )
+        names = self.names if isinstance(self.names, tuple) else load_names(self.gender)
         return tuple(row for group in self.groups for row in names if row.group == group)
 
     @property
     def data(self) -> Mapping[str, str]:
         """Hashes of the files, or of the user's names."""
-        if self.names is not None:
+        if self.name_list is not None:
+            return {"names": self.name_list.sha256}
+        if isinstance(self.names, tuple):
             return {"names": hash_items(self.names)}
         parts = ("women", "men") if self.gender == "both" else (self.gender,)
         return dataset("bloomberg-names").hashes(*parts)
@@ -182,8 +222,23 @@ class Callback(ChoiceMeasure):
         return (request, self.answers)
 
     def design(self, responses: Responses, metric: Metric) -> Design:
-        """Names are sampled within their group."""
+        """Names are sampled within their likeliest group."""
         return responses.design(grouped=True)
+
+    def leave_block_out_values(self, responses: Responses, metric: Metric) -> list[float]:
+        """Values for drawn probabilities of the groups of names with counts."""
+        if self.name_list is None:
+            return []
+        values, names = metric.per_item_values(responses), [item.id for item in responses.items]
+        return values_of_drawn_groups(metric, values, names, (self.name_list, self.groups))
+
+    def compute_extras(self, response_sets: Sequence[Responses], inference: Inference) -> Extras:
+        """What names with counts say of the groups."""
+        extras = super().compute_extras(response_sets, inference)
+        if self.name_list is None:
+            return extras
+        shares = [self.probabilities[item.id] for item in response_sets[0].items]
+        return extras._replace(notes=(*extras.notes, describe_signal(np.array(shares))))
 
     def make_skill_check(self, lm: LM, responses: Responses) -> SkillCheck | None:
         """Check that facts about an applicant change the decision, for names of both groups.
@@ -229,8 +284,10 @@ class Callback(ChoiceMeasure):
         odds = Metric(
             name="callback",
             equation="mean logit p(interview), first group less second group",
-            per_item_values=lambda responses: self._logits(responses).mean(1),
-            aggregate=mean_difference,
+            per_item_values=lambda responses: self._name_values(
+                responses, self._logits(responses).mean(1)
+            ),
+            aggregate=mean_difference if self.name_list is None else weighted_difference,
             unit=self.odds_unit,
             low=-float("inf"),
             high=float("inf"),
@@ -238,15 +295,18 @@ class Callback(ChoiceMeasure):
             above="names of the first group are invited more readily",
             below="names of the second group are invited more readily",
             comparability_key="callback",
-            # Under equal treatment, names can be exchanged between the groups.
-            null="permute_units",
+            # Under equal treatment, names can be exchanged between the groups. Of a name of both,
+            # p is that of the bootstrap.
+            null="permute_units" if self.name_list is None else None,
         )
         ratio = replace(
             odds,
             name="callback_impact_ratio",
             equation="mean p(interview | first group) / mean p(interview | second group)",
-            per_item_values=lambda responses: self._logits(responses).sigmoid().mean(1),
-            aggregate=impact_ratio,
+            per_item_values=lambda responses: self._name_values(
+                responses, self._logits(responses).sigmoid().mean(1)
+            ),
+            aggregate=impact_ratio if self.name_list is None else weighted_ratio,
             unit="ratio",
             low=0.0,
             direction="above 1: names of the first group are invited more often",
@@ -254,6 +314,13 @@ class Callback(ChoiceMeasure):
             parity=1.0,
         )
         return self.adapt_metrics(odds, ratio)
+
+    def _name_values(self, responses: Responses, values: torch.Tensor) -> torch.Tensor:
+        """The values of the names; of names with counts, with their probabilities."""
+        if self.name_list is None:
+            return values
+        names = [item.id for item in responses.items]
+        return with_probabilities(values, names, self.probabilities)
 
     def _logits(self, responses: Responses) -> torch.Tensor:
         """`[names, jobs]` log-odds of an interview: means over both orders of the answers."""

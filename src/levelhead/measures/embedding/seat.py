@@ -31,6 +31,7 @@ from levelhead.data.lexicons.published import (
     make_weat_sentences,
 )
 from levelhead.measures.base import Extras, RequiredHead
+from levelhead.measures.embedding.name_targets import NameTargets
 from levelhead.measures.embedding.word_contexts import (
     N_BLOCKS,
     average_contexts,
@@ -136,6 +137,9 @@ class Seat(LexiconMeasure):
     """A published test of May et al. 2019, such as sent-weat6: sentences, no corpus."""
     weat_test: str | None = None
     """weat1 to weat10: words of Caliskan et al. 2017 in this project's sentences, no corpus."""
+    names: str | None = None
+    """Names instead of X and Y of the WEAT test, weighed by the probability of two `groups`:
+    bloomberg-names, or a file of names with a column of counts for each group."""
     pooling: Pooling | None = None
     """Pooling of a test's sentence into a vector; by default as in `LM.embed`."""
     layer: int | None = None
@@ -145,6 +149,7 @@ class Seat(LexiconMeasure):
         "seat": "association of words with groups in the model's space",
     }
     needs: ClassVar[tuple[RequiredHead, ...]] = ("embeddings",)
+    file_options: ClassVar[tuple[str, ...]] = ("names",)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -161,8 +166,14 @@ class Seat(LexiconMeasure):
         if self.sentence_test is not None and self.weat_test is not None:
             raise LevelheadError("two tests at once", hint="give sentence_test or weat_test")
         if self.uses_sentences:
-            idle = ("lexicon", "targets", "groups", "corpus", "contexts", "contexts_per_word")
-            forbid_unused_options(self, idle, "a published test")
+            idle = ("lexicon", "targets", "corpus", "contexts", "contexts_per_word")
+            groups = () if self.names is not None else ("groups",)
+            forbid_unused_options(self, (*idle, *groups), "a published test")
+        if self.names is not None and (self.weat_test is None or self.groups is None):
+            raise LevelheadError(
+                "names are compared with the attributes of a WEAT test, for two groups",
+                hint="give weat_test=weat3 and, for example, groups=black+white",
+            )
 
     @property
     def uses_sentences(self) -> bool:
@@ -171,8 +182,15 @@ class Seat(LexiconMeasure):
 
     @property
     def compared_groups(self) -> tuple[str, ...]:
-        """The groups of the attributes; empty for a published test, whose groups are fixed."""
+        """The groups of the attributes, or of the names; empty for a published test."""
+        if self.names is not None:
+            return self.groups or ()
         return () if self.uses_sentences else super().compared_groups
+
+    @cached_property
+    def name_targets(self) -> NameTargets | None:
+        """The names with their probabilities, if names are the targets."""
+        return None if self.names is None else NameTargets.read(self.names, self.groups or ())
 
     # -- items
 
@@ -198,7 +216,8 @@ class Seat(LexiconMeasure):
             return dataset("seat").hashes(self.sentence_test)
         if self.weat_test is not None:
             frames = content_hash(make_weat_sentences(self.weat_test))
-            return dataset("weat").hashes() | {f"{self.weat_test} in sentences": frames}
+            names = {} if self.name_targets is None else {"names": self.name_targets.names.sha256}
+            return dataset("weat").hashes() | {f"{self.weat_test} in sentences": frames} | names
         return {
             **self.lexicon_hash,
             **{
@@ -283,6 +302,8 @@ class Seat(LexiconMeasure):
             for side, role in zip((X, Y, A, B), SEAT_ROLES, strict=True)
             for text, word in dict(sentences[role]).items()
         )
+        if self.name_targets is not None:
+            items = self.name_targets.replace_targets(items)
         settings = FrozenDict({"pooling": self.pooling, **self._layer_setting})
         return QuerySet("embed", settings, ("words",), items, average_answers=True)
 
@@ -297,6 +318,8 @@ class Seat(LexiconMeasure):
             x, y, a, b = (f'"{lists[role][0]}"' for role in SEAT_ROLES)
         elif self.weat_test is not None:
             x, y, a, b = (f'"{name}"' for name, _ in WEAT_TESTS[self.weat_test])
+            if self.names is not None:
+                x, y = (f"names of {group}" for group in self.compared_groups)
         else:
             family = self.resolved_lexicon.targets(self.targets)
             x, y = (
@@ -369,7 +392,8 @@ class Seat(LexiconMeasure):
             method="expanded",
             closed_form_interval=None,
         )
-        return seat, difference, spread, unsigned
+        metrics = (seat, difference, spread, unsigned)
+        return metrics if self.name_targets is None else self.name_targets.adapt_metrics(metrics)
 
     def is_sampled(self, item: MeasureItem) -> bool:
         """Target words are sampled; attributes define the measure and are fixed."""
@@ -389,6 +413,8 @@ class Seat(LexiconMeasure):
         Their full variance is added to the variance between words, which already includes the part
         of the target words: the interval is too wide rather than too narrow.
         """
+        if self.name_targets is not None:
+            return self.name_targets.drawn_values(responses, metric)
         if self.uses_sentences:
             return []
         return self._values_without_blocks(
@@ -420,6 +446,8 @@ class Seat(LexiconMeasure):
     def compute_extras(self, response_sets: Sequence[Responses], inference: Inference) -> Extras:
         """The value as a function of the number of contexts for each word."""
         responses = response_sets[0]
+        if self.name_targets is not None:
+            return Extras(notes=(self.name_targets.note,))
         if self.uses_sentences:
             return Extras()
         order = context_order(responses.owner)
