@@ -19,6 +19,8 @@ from pydantic import Field, ValidationError, model_validator
 from levelhead.core.errors import LevelheadError, UnknownNameError
 from levelhead.core.results import Record
 from levelhead.core.toml import parse_toml
+from levelhead.data.counterfactuals.agreeing_swap import PersonWord, swap_with_agreement
+from levelhead.data.counterfactuals.grammar import Grammar, parse_grammar
 from levelhead.data.counterfactuals.replacement import (
     Replacement,
     ReplacementTable,
@@ -100,6 +102,8 @@ class Lexicon:
     placebos: tuple[tuple[str, tuple[tuple[str, str], ...]], ...] = field(repr=False)
     """(group, pairs): words of one group that replace each other in a control."""
     families: tuple[TargetFamily, ...] = field(repr=False)
+    grammar: Grammar | None = field(default=None, repr=False, compare=False)
+    """What agrees with the words, for swaps; None: the rules of English pronouns."""
 
     def __hash__(self) -> int:
         # Only the hash of the file: hashing all fields at every swap would be slow.
@@ -165,6 +169,8 @@ class Lexicon:
             groups: the two groups; by default the first two of the lexicon.
         """
         first, second = self.resolve_group_pair(groups)
+        if self.grammar is not None:
+            return swap_with_agreement(text, _person_words(self, first, second), self.grammar)
         return replace_words(text, _cross_group_table(self, first, second))
 
     def groups_of(self, word: str) -> tuple[str, ...]:
@@ -183,6 +189,21 @@ class Lexicon:
     def _check_group(self, group: str) -> None:
         if group not in self.groups:
             raise UnknownNameError("group", group, self.groups)
+
+
+@cache
+def _person_words(
+    lexicon: Lexicon, first: str, second: str
+) -> Mapping[str, tuple[PersonWord, ...]]:
+    """Counterparts of the words of both groups; several where cases differ."""
+    words: dict[str, dict[PersonWord, None]] = {}
+    for term in lexicon.terms:
+        for source_group, target_group in ((first, second), (second, first)):
+            old, new = term.word(source_group), term.word(target_group)
+            if old is not None and new is not None and term.is_marker_of(source_group):
+                row = PersonWord(source_group, new, term.role or "")
+                words.setdefault(old.lower(), {})[row] = None
+    return {word: tuple(options) for word, options in words.items()}
 
 
 # Mining swaps millions of sentences with one table.
@@ -220,13 +241,15 @@ def lexicon(name: str | os.PathLike[str]) -> Lexicon:
     # A missing .toml file should be reported as a file, not as an unknown name.
     if path.suffix == ".toml" or path.is_file():
         try:
-            return parse_lexicon(path.read_bytes(), str(path))
+            return parse_lexicon(path.read_bytes(), str(path), folder=path.parent)
         except OSError as error:
             raise LevelheadError(f"cannot read {path}: {error}", hint="check the path") from None
     shipped = _shipped_lexicon_files()
     if text not in shipped:
         raise UnknownNameError("lexicon", text, shipped)
-    return parse_lexicon(shipped[text].read_bytes(), text)
+    code = text.rpartition("-")[2]
+    folder = files("levelhead.data").joinpath("languages", code)
+    return parse_lexicon(shipped[text].read_bytes(), text, folder=folder)
 
 
 def list_shipped_lexicons() -> tuple[str, ...]:
@@ -249,12 +272,13 @@ def _shipped_lexicon_files() -> dict[str, Traversable]:
     }
 
 
-def parse_lexicon(data: bytes, name: str) -> Lexicon:
+def parse_lexicon(data: bytes, name: str, *, folder: Traversable | None = None) -> Lexicon:
     """Parse a lexicon; errors state the position of a fault.
 
     Args:
         data: bytes of the TOML file.
         name: name for errors.
+        folder: where the file's table of agreement is.
     """
     try:
         file = _File.model_validate(parse_toml(data.decode(), name, hint="correct the file"))
@@ -267,6 +291,19 @@ def parse_lexicon(data: bytes, name: str) -> Lexicon:
         ) from None
     except UnicodeDecodeError as error:
         raise LevelheadError(f"{name} is no TOML: {error}", hint="correct the file") from None
+    grammar, hashed = None, data
+    if file.agreement:
+        if (
+            folder is None
+            or "/" in file.agreement
+            or not (path := folder.joinpath(file.agreement)).is_file()
+        ):
+            raise LevelheadError(
+                f"{name}: there is no table of agreement {file.agreement!r} in its folder",
+                hint="put the file into the folder of the lexicon",
+            )
+        grammar = parse_grammar(path.read_bytes(), file.agreement)
+        hashed = data + path.read_bytes()
     return Lexicon(
         name=file.name,
         language=file.language,
@@ -275,7 +312,8 @@ def parse_lexicon(data: bytes, name: str) -> Lexicon:
         licence=file.licence,
         limits=" ".join(file.limits.split()),
         # The hash of the bytes, so that every change of the file changes provenance.
-        sha256=hashlib.sha256(data).hexdigest(),
+        sha256=hashlib.sha256(hashed).hexdigest(),
+        grammar=grammar,
         terms=tuple(
             Term(
                 block.kind,
@@ -351,6 +389,7 @@ class _File(_Strict):
     source: str = Field(min_length=1)
     licence: str = Field(min_length=1)
     limits: str = Field(min_length=1)
+    agreement: str = ""
     terms: list[_Terms] = Field(min_length=1)
     placebo: list[_Placebo] = Field(default_factory=list)
     targets: dict[str, _Targets] = Field(default_factory=dict)

@@ -79,7 +79,8 @@ def make_name_items(
         )
     rng = np.random.default_rng(SEED)
     trios = cycle(draw_trios(source, groups, rng))
-    real, control = [], []
+    real: list[MeasureItem] = []
+    control: list[MeasureItem] = []
     for text in texts:
         if SLOT not in text.text:
             reason = f"the text has no {SLOT}"

@@ -198,7 +198,7 @@ def _make_effect_variance(projection: NDArray[np.float64], power: float = 1.0) -
         squares = item_means(((projected - centre) ** 2).sum(2), item_counts)
         noise = (squares - ((means - centre) ** 2).sum(2)) / (n - 1)
         variance = ((means**2).sum(2) - noise) / tables.shape[2]
-        return variance if power == 1 else np.maximum(variance, 0.0) ** power
+        return np.asarray(variance if power == 1 else np.maximum(variance, 0.0) ** power)
 
     return Reduction(literal, vectorised)
 
