@@ -85,8 +85,7 @@ class Counterfactual(LexiconMeasure):
     lexicon: str | Lexicon = "gender-en"
     groups: tuple[str, str] | None = None
     names: str | None = None
-    """Names of two `groups` for {name} in the texts, instead of a lexicon's words: bloomberg-names,
-    or a file of names with a column of counts for each group."""
+    """Names for {name} in the texts: bloomberg-names, or a file of names and counts."""
     labels: tuple[str, ...] | None = None
     """Names of the classes in the data, in the order of the model's columns."""
     positive: str | None = None

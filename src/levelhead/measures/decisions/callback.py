@@ -127,8 +127,7 @@ class Callback(ChoiceMeasure):
     facts: tuple[str, str] = (PRO, CON)
     """Facts for and against an applicant, for the skill check only."""
     names: str | tuple[ApplicantName, ...] | None = None
-    """User's names, or a file of names with a column of counts for each group, by which they are
-    weighed; None: those of Yin et al. 2024."""
+    """User's names, or a file of names and counts; None: those of Yin et al. 2024."""
 
     metrics: ClassVar[dict[str, str]] = {
         "callback": "difference of the log-odds of an interview between names of two groups",

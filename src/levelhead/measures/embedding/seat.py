@@ -138,8 +138,7 @@ class Seat(LexiconMeasure):
     weat_test: str | None = None
     """weat1 to weat10: words of Caliskan et al. 2017 in this project's sentences, no corpus."""
     names: str | None = None
-    """Names instead of X and Y of the WEAT test, weighed by the probability of two `groups`:
-    bloomberg-names, or a file of names with a column of counts for each group."""
+    """Names instead of X and Y of a WEAT test: bloomberg-names, or a file of names and counts."""
     pooling: Pooling | None = None
     """Pooling of a test's sentence into a vector; by default as in `LM.embed`."""
     layer: int | None = None

@@ -50,16 +50,16 @@ class GroupTable(Measure):
     """
 
     lexicon: str | Lexicon | None = None
-    """Word list whose groups are compared, all at once: a name or a path; by default religions."""
+    """Word list of the groups, by default religions."""
     groups: tuple[str, ...] | None = None
-    """Groups of the lexicon; by default all of them."""
+    """Groups of the lexicon, by default all."""
     crossed_with: str | Lexicon | None = None
-    """Second word list, whose groups are crossed with those of the first."""
+    """Second word list, crossed with the first."""
     crossed_groups: tuple[str, ...] | None = None
-    """Groups of the second lexicon; by default all of them."""
+    """Groups of the second, by default all."""
     descriptions: tuple[str, ...] | None = None
-    """Noun phrase for a person of each group, such as "Muslim person", with the groups of the
-    second lexicon varying fastest; by default made from the lexicons."""
+    """Noun phrase for a person of each group, such as "Muslim person", second groups varying
+    fastest."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
