@@ -20,13 +20,17 @@ from scipy import stats
 
 from levelhead.calibrate.organisms.group_tables import GroupOrganism
 from levelhead.core.run_context import Inference
+from levelhead.data.lexicons.name_lists import CountedName, NameList
+from levelhead.measures.decisions.callback import Callback
 from levelhead.measures.group_tables.table_metrics import (
     TableLabels,
     make_table_metrics,
     with_item_spread,
 )
-from levelhead.measures.inference import null_distribution
-from levelhead.stats.designs import grouped_design
+from levelhead.measures.group_tables.weighted_groups import values_of_drawn_groups
+from levelhead.measures.inference import estimate, null_distribution
+from levelhead.measures.metric import jackknife_variance
+from levelhead.stats.designs import clustered_design, grouped_design
 from levelhead.stats.group_table import (
     effect_sd_interval,
     gap_of_pairs,
@@ -114,6 +118,51 @@ def simulate_level(sizes: tuple[int, ...], shape: str, n_tables: int) -> list[di
     ]
 
 
+def simulate_names(n_names: int, people: int, effect: float, n_lists: int) -> list[dict]:
+    """Names whose people are counted: coverage or false alarms, weighed and by likeliest group."""
+    rng = np.random.default_rng([n_names, people, round(effect)])
+    p_all = rng.beta(0.4, 0.4, 1_000_000)
+    truth = effect * float(
+        (p_all * p_all).mean() / p_all.mean() - (p_all * (1 - p_all)).mean() / (1 - p_all).mean()
+    )
+    metric = Callback(names="bloomberg-names").primary_metric
+    hits = {"weighed": 0, "likeliest group": 0}
+    for number in range(n_lists):
+        p, total = rng.beta(0.4, 0.4, n_names), 1 + rng.poisson(people - 1, n_names)
+        first = rng.binomial(total, p)
+        counts = zip(first.tolist(), (total - first).tolist(), strict=True)
+        names = NameList(
+            ("black", "white"), tuple(CountedName(f"{i}", c) for i, c in enumerate(counts))
+        )
+        y, share = effect * p + rng.standard_normal(n_names), first / total
+        for case, weight in (("weighed", share), ("likeliest group", (share > 0.5).astype(float))):
+            values = torch.from_numpy(np.stack([y, weight, 1 - weight], axis=1))
+            labels = [row.name for row in names.names]
+            draws = values_of_drawn_groups(metric, values, labels, (names, names.groups))
+            result = estimate(
+                Inference(seed=number, resamples=399),
+                metric,
+                values,
+                clustered_design(labels, within=list(share > 0.5)),
+                extra_variance=jackknife_variance(draws) if case == "weighed" else 0.0,
+            )
+            if effect:
+                hits[case] += result.interval.low <= truth <= result.interval.high
+            else:
+                hits[case] += result.p.value <= 0.05
+    what = "coverage" if effect else "false alarms"
+    return [
+        row_of(
+            what,
+            f"names, {case}, about {people} people each",
+            f"2, {n_names} names",
+            count,
+            n_lists,
+        )
+        for case, count in hits.items()
+    ]
+
+
 def row_of(what: str, case: str, groups: object, count: int, total: int) -> dict:
     """A share with its Clopper-Pearson interval."""
     ends = stats.binomtest(count, total).proportion_ci()
@@ -186,7 +235,7 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--write", type=Path)
     options = parser.parse_args()
-    n_tables, n_null = (60, 40) if options.quick else (400, 200)
+    n_tables, n_null = (60, 40) if options.quick else (400, 600)
     rows = []
     for n_groups in (3,) if options.quick else (3, 5, 8):
         for effect in (0.0, 0.3) if options.quick else (0.0, 0.1, 0.3, 1.0):
@@ -196,6 +245,12 @@ def main() -> None:
     for sizes in ((3,), (3, 2)) if options.quick else ((3,), (5,), (8,), (3, 2), (8, 2)):
         for shape in SHAPES[:1] if options.quick else SHAPES:
             rows += simulate_level(sizes, shape, n_null)
+            print(rows[-2:], flush=True)
+    for n_names, people in (
+        ((24, 4),) if options.quick else ((24, 4), (24, 100), (60, 4), (60, 100))
+    ):
+        for effect in (0.0, 1.0):
+            rows += simulate_names(n_names, people, effect, n_tables)
             print(rows[-2:], flush=True)
     if options.quick:
         rows += organism_rows(range(1), range(1), (0.5,))

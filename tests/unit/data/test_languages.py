@@ -106,3 +106,13 @@ def test_the_list_of_data_can_be_of_a_language_and_a_kind_of_group():
     assert "religion-fr  [lexicon]" in few
     assert "religion-en" not in few
     assert levelhead("data", "list", "--language", "xx").returncode == 3
+
+
+def test_data_sets_that_no_measure_reads_are_listed_by_language():
+    listed = levelhead("data", "list", "--language", "fr", "--groups", "origin").stdout
+    assert "seegull-multilingual" in listed
+    assert "CC BY 4.0" in listed
+    listed = levelhead("data", "list", "--language", "fr", "--groups", "religion").stdout
+    assert "crows-pairs-multilingual" in listed
+    assert "seegull" not in listed
+    assert "Get it: the data frames" in listed  # not redistributable: where it is

@@ -6,6 +6,7 @@ from levelhead.core.verdicts import decide_measure_verdict
 from levelhead.report.audit_page.group_section import groups_section
 from levelhead.report.audit_page.verdict import AuditVerdict
 from levelhead.report.audit_page.verdict_text import AuditMeasureVerdict
+from levelhead.report.charts.registry import chart, save
 
 INFERENCE = Inference(seed=0, permutations=999, resamples=99)
 
@@ -57,3 +58,23 @@ def test_an_inconclusive_measure_colours_nothing(crossed):
 def test_two_groups_need_no_matrix(crossed):
     pair = crossed.model_copy(update={"groups": ("a", "b")})
     assert page(("pair", pair, None)) == []
+
+
+def test_a_chart_of_many_groups_is_a_map_of_both_attributes(crossed, tmp_path):
+    drawn = chart(crossed)
+    datasets = [rows for rows in drawn.to_dict()["datasets"].values() if "is_shown" in rows[0]]
+    (cells,) = datasets
+    assert {(cell["row"], cell["column"]) for cell in cells} == {
+        tuple(group.rsplit(" ", 1)) for group in crossed.groups
+    }
+    by_name = {f"{estimate.name}": estimate for estimate in crossed.extras}
+    for cell in cells:
+        estimate = by_name[f"{cell['group']} against the others"]
+        assert cell["value"] == estimate.value
+        assert cell["is_shown"] == (estimate.p.adjusted <= 0.05)
+    save(drawn, tmp_path / "map.svg")
+    text = (tmp_path / "map.svg").read_text()
+    assert all(name.rsplit(" ", 1)[0] in text for name in crossed.groups)
+    # A group without an estimate leaves no hole that reads as no difference.
+    kept = tuple(e for e in crossed.extras if e.name != f"{crossed.groups[0]} against the others")
+    assert "is_shown" not in str(chart(crossed.model_copy(update={"extras": kept})).to_dict())

@@ -88,18 +88,24 @@ def list_datasets_command(
         size = sum(file.bytes for file in row.files)
         count = sum(file.items for file in row.files)
         typer.echo(f"{row.name}  [{status}]  {count:,} items, {size / 1e6:.1f} MB, {row.licence}")
-        for text in (f"{row.about}.", f"Used for: {row.serves}.", f"Limitations: {row.cannot}"):
+        texts = [f"{row.about}.", f"Used for: {row.serves}.", f"Limitations: {row.cannot}"]
+        if row.get == "own copy":
+            texts.append(f"Get it: {row.note}.")
+        for text in texts:
             typer.echo(textwrap.fill(text, 92, initial_indent="    ", subsequent_indent="    "))
 
 
 def _datasets_in(code: str) -> set[str]:
     """Names of the data sets in a language, which is described first."""
+    from levelhead.data.catalog.datasets import datasets
     from levelhead.data.languages.language import language
 
     row = language(code)
     about = f"{row.name}: grammatical gender of {row.grammatical_gender}. {row.cannot}"
     typer.echo(textwrap.fill(about, 96))
-    return {text.partition(":")[0] for _, text in row.data}
+    # Some data sets are for reading only: no measure names them, and their parts are languages.
+    others = {entry.name for entry in datasets().values() if row.code in entry.parts}
+    return others | {text.partition(":")[0] for _, text in row.data}
 
 
 def _list_lexicons_about(word: str, code: str | None) -> None:

@@ -486,6 +486,16 @@ def read_hurtlex(text: str, part: str) -> Iterator[DatasetItem]:
         yield Template(f"{part}-{i}", _read_field(row, i, "lemma"), slots)
 
 
+def read_identity_attributes(text: str, part: str) -> Iterator[DatasetItem]:
+    """SeeGULL: an attribute, and slots for the identity and how many of three raters know it."""
+    for i, row in _read_table(text, ","):
+        # Some identities end in a comma.
+        identity = _read_field(row, i, "identity").strip(" ,")
+        raters = _read_field(row, i, "stereotype" if "stereotype" in row else "region_stereo")
+        slots = (("identity", identity), ("raters", raters))
+        yield Template(f"{part}-{i}", _read_field(row, i, "attribute"), slots)
+
+
 READERS: dict[str, Callable[[str, str], Iterator[DatasetItem]]] = {
     "stereoset": read_stereoset,
     "twins": read_twin_triples,
@@ -522,6 +532,7 @@ READERS: dict[str, Callable[[str, str], Iterator[DatasetItem]]] = {
     "bold": read_bold,
     "honest": read_honest,
     "hurtlex": read_hurtlex,
+    "identity_attributes": read_identity_attributes,
 }
 
 

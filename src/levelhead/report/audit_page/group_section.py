@@ -5,13 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from levelhead.core.verdicts import adjusted_p_value
-from levelhead.measures.group_tables.group_table import AGAINST_OTHERS, INTERACTION
+from levelhead.measures.group_tables.group_table import INTERACTION
 from levelhead.report.audit_page.head_table import HeadTable, HeadTableRow, make_cell
 from levelhead.report.audit_page.sections import (
     ReportSection,
     estimate_texts,
     truncate_text,
 )
+from levelhead.report.charts.group_map import group_estimates
 from levelhead.report.theme import format_interval
 
 if TYPE_CHECKING:
@@ -43,7 +44,7 @@ def groups_section(verdict: AuditVerdict) -> Iterator[ReportSection]:
     for row in verdict.measures:
         if row.measurement is None or len(row.measurement.groups) < MIN_GROUPS:
             continue
-        estimates = _estimates_by_group(row.measurement)
+        estimates = group_estimates(row.measurement)
         # An inconclusive measure says nothing of any group: its colours would be read as findings.
         if not estimates or row.status == "inconclusive":
             lines.append(f"{row.name}: {row.explanation}")
@@ -57,16 +58,6 @@ def groups_section(verdict: AuditVerdict) -> Iterator[ReportSection]:
             tuple(truncate_text(line) for line in lines),
             head_tables=tuple(_matrix(names, cells) for names, cells in columns.items()),
         )
-
-
-def _estimates_by_group(measurement: Measurement) -> dict[str, Estimate]:
-    named = {
-        estimate.name.removesuffix(AGAINST_OTHERS): estimate
-        for estimate in measurement.extras
-        if estimate.name.endswith(AGAINST_OTHERS)
-    }
-    # A group without an estimate would leave a hole that reads as no difference.
-    return named if set(named) == set(measurement.groups) else {}
 
 
 def _matrix(groups: Sequence[str], columns: Sequence[GroupColumn]) -> HeadTable:

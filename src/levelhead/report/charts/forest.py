@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from levelhead.report.charts.group_map import GROUP_MAP, group_estimates, group_map
 from levelhead.report.lazy_altair import alt
 from levelhead.report.theme import (
     INK,
@@ -45,25 +46,39 @@ def forest_chart(
         lines: lines of the subtitle.
         share_axis: whether all rows have one axis, for values of one unit.
     """
+    return apply_theme(_rows(rows, share_axis=share_axis), title, lines, width=WIDTH + 180.0)
+
+
+def _rows(
+    rows: Sequence[tuple[str, Measurement | Estimate]], *, share_axis: bool
+) -> alt.VConcatChart:
     spans = [_span(estimate) for _, estimate in rows]
     if share_axis:
         spans = [[value for span in spans for value in span]] * len(spans)
-    chart = alt.vconcat(
+    return alt.vconcat(
         *(_row(name, estimate, span) for (name, estimate), span in zip(rows, spans, strict=True)),
         spacing=24,
         # Names of different lengths would otherwise shift the axes against each other.
         bounds="flush",
     )
-    return apply_theme(chart, title, lines, width=WIDTH + 180.0)
 
 
 def measurement_chart(measurement: Measurement) -> ChartType:
-    """Plot a measurement, and the other numbers that are reported with it in the same unit."""
+    """Plot a measurement, and the other numbers that are reported with it in the same unit.
+
+    The groups of a measure of many groups are a heat map.
+    """
     # The rows share an axis: a number of another unit has no place on it.
     extras = [extra for extra in measurement.extras if extra.unit == measurement.unit]
     rows: list[tuple[str, Measurement | Estimate]] = [(measurement.measure, measurement)]
     rows += [(extra.name, extra) for extra in extras]
-    return forest_chart(rows, title=measurement.measure, lines=ABOUT[:1], share_axis=True)
+    groups = group_estimates(measurement)
+    if not groups:
+        return forest_chart(rows, title=measurement.measure, lines=ABOUT[:1], share_axis=True)
+    others = [row for row in rows if row[1] not in groups.values()]
+    chart = alt.vconcat(_rows(others, share_axis=True), group_map(groups), spacing=30)
+    lines = (*ABOUT[:1], GROUP_MAP)
+    return apply_theme(chart, measurement.measure, lines, width=WIDTH + 180.0)
 
 
 def comparison_chart(comparison: Comparison) -> ChartType:
