@@ -19,9 +19,15 @@ def installed_versions() -> FrozenDict:
     """Versions of levelhead, Python and every installed distribution that can change a score."""
     versions = {"levelhead": __version__, "python": platform.python_version()}
     for name in TRACKED_PACKAGES:
-        try:
-            versions[name] = version(name)
-        except PackageNotFoundError:
-            # core and data work without torch; an absent package cannot change a result.
-            continue
+        # core and data work without torch; an absent package cannot change a result.
+        if (installed := package_version(name)) is not None:
+            versions[name] = installed
     return FrozenDict(versions)
+
+
+def package_version(name: str) -> str | None:
+    """Installed version of a distribution; None if there is none."""
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return None

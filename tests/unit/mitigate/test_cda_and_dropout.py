@@ -13,7 +13,8 @@ from levelhead.core.errors import LevelheadError, UnknownNameError
 from levelhead.core.files import file_hash
 from levelhead.data.lexicons.lexicon import lexicon
 from levelhead.mitigate.training import cda_and_dropout as children
-from levelhead.mitigate.training.cda_and_dropout import TrainedVariant, cda, dropout
+from levelhead.mitigate.training.cda_and_dropout import cda, dropout
+from levelhead.mitigate.training.variants import TrainedVariant
 from levelhead.models.loading.checkpoints import Checkpoint
 from levelhead.models.loading.load import load
 from levelhead.models.training.continued_pretraining import ContinuedPretrainingConfig

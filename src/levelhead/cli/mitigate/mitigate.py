@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from levelhead.cli.mitigate.project import project_command
 from levelhead.cli.mitigate.prompt import prompt_command
 from levelhead.cli.mitigate.select_edit import select_edit_command
+from levelhead.cli.mitigate.train import cda_command, dropout_command
+from levelhead.cli.mitigate.train_losses import (
+    auto_debias_command,
+    context_debias_command,
+    dpo_command,
+    npo_command,
+)
 from levelhead.cli.shared.help_pages import (
     CachingCommand,
     Group,
@@ -17,23 +24,9 @@ from levelhead.cli.shared.help_pages import (
     add_command,
 )
 from levelhead.cli.shared.options import (
-    AllowPickle,
     EditFolder,
     HeadMapFile,
-    LearningRate,
-    LexiconName,
-    Model,
-    Quiet,
-    Revision,
-    TrainedFolder,
-    TrainingBatchSize,
-    TrainingSeed,
-    TrainingThreads,
 )
-from levelhead.cli.shared.progress import show_steps
-
-if TYPE_CHECKING:
-    from levelhead.mitigate.training.cda_and_dropout import TrainedVariant
 
 app = typer.Typer(
     cls=Group,
@@ -44,29 +37,6 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 
-Corpus = Annotated[
-    list[str],
-    typer.Option(
-        metavar="PATH",
-        rich_help_panel=Panel.DATA,
-        help="Training texts: name of a data set, file, glob or URL (.txt, .tsv, .jsonl, "
-        ".parquet). Repeat for more.",
-    ),
-]
-Steps = Annotated[
-    int,
-    typer.Option(metavar="N", rich_help_panel=Panel.TRAINING, help="Number of training steps."),
-]
-MaxTokens = Annotated[
-    int,
-    typer.Option(
-        "--max-tokens",
-        "--max-length",
-        metavar="N",
-        rich_help_panel=Panel.TRAINING,
-        help="Maximum number of tokens of a text; longer texts are left out.",
-    ),
-]
 Top = Annotated[
     int | None,
     typer.Option(
@@ -201,129 +171,6 @@ def _render_readme(title: str, head_names: str, confirmation: str) -> str:
     )
 
 
-def cda_command(
-    model: Model,
-    corpus: Corpus,
-    output: TrainedFolder,
-    lexicon: LexiconName = "gender-en",
-    steps: Steps = 200,
-    batch_size: TrainingBatchSize = 32,
-    learning_rate: LearningRate = 5e-5,
-    max_tokens: MaxTokens = 64,
-    seed: TrainingSeed = 0,
-    threads: TrainingThreads = 2,
-    revision: Revision = None,
-    allow_pickle: AllowPickle = False,
-    quiet: Quiet = False,
-) -> None:
-    """Train a model further on texts and their counterfactuals.
-
-    The texts name a group; their counterfactuals have its words exchanged (counterfactual data
-    augmentation). A training that was killed resumes where it stopped and ends with the same
-    weights.
-    """
-    from levelhead.mitigate.training import cda_and_dropout
-    from levelhead.models.loading.load import load
-    from levelhead.models.training.configs import ContinuedPretrainingConfig
-
-    config = ContinuedPretrainingConfig(
-        steps=steps,
-        batch_size=batch_size,
-        learning_rate=learning_rate,
-        max_tokens=max_tokens,
-        seed=seed,
-        threads=threads,
-    )
-    lm = load(model, revision=revision, allow_pickle=allow_pickle)
-    with show_steps(quiet=quiet) as on_step:
-        variant = cda_and_dropout.cda(
-            lm,
-            corpus,
-            output,
-            lexicon=lexicon,
-            config=config,
-            progress=lambda done, total: on_step("training", done, total),
-        )
-    _print_summary(variant, output)
-
-
-def dropout_command(
-    model: Model,
-    corpus: Corpus,
-    output: TrainedFolder,
-    # The rates of Webster et al. (2020) for BERT.
-    hidden: Annotated[
-        float,
-        typer.Option(
-            metavar="SHARE",
-            rich_help_panel=Panel.TRAINING,
-            help="Dropout rate of hidden states.",
-        ),
-    ] = 0.20,
-    attention: Annotated[
-        float,
-        typer.Option(
-            metavar="SHARE",
-            rich_help_panel=Panel.TRAINING,
-            help="Dropout rate of attention weights.",
-        ),
-    ] = 0.15,
-    steps: Steps = 200,
-    batch_size: TrainingBatchSize = 32,
-    learning_rate: LearningRate = 5e-5,
-    max_tokens: MaxTokens = 64,
-    seed: TrainingSeed = 0,
-    threads: TrainingThreads = 2,
-    revision: Revision = None,
-    allow_pickle: AllowPickle = False,
-    quiet: Quiet = False,
-) -> None:
-    """Train a model further with more dropout.
-
-    The trained variant has the dropout of the base again. A training that was killed resumes where
-    it stopped and ends with the same weights.
-    """
-    from levelhead.mitigate.training import cda_and_dropout
-    from levelhead.models.loading.load import load
-    from levelhead.models.training.configs import ContinuedPretrainingConfig
-
-    config = ContinuedPretrainingConfig(
-        steps=steps,
-        batch_size=batch_size,
-        learning_rate=learning_rate,
-        max_tokens=max_tokens,
-        seed=seed,
-        threads=threads,
-    )
-    lm = load(model, revision=revision, allow_pickle=allow_pickle)
-    with show_steps(quiet=quiet) as on_step:
-        variant = cda_and_dropout.dropout(
-            lm,
-            corpus,
-            output,
-            hidden=hidden,
-            attention=attention,
-            config=config,
-            progress=lambda done, total: on_step("training", done, total),
-        )
-    _print_summary(variant, output)
-
-
-def _print_summary(variant: TrainedVariant, output: str) -> None:
-    twins = f" and {variant.twins:,} counterfactuals" if variant.twins else ""
-    typer.echo(
-        f"{output}: a {variant.method} variant of {variant.base}, SHA-256 {variant.model_hash[:16]}"
-    )
-    # Too few texts for the steps are shown repeatedly: rows per text say how often.
-    typer.echo(
-        f"  trained on {variant.texts:,} texts{twins} in {variant.rows_seen:,} rows, from "
-        f"{variant.sentences_scanned:,} of {variant.sentences:,} sentences"
-    )
-    for reason, count in variant.left_out.items():
-        typer.echo(f"  left out: {count:,} ({reason})")
-    typer.echo("  its bias and utility cost are not known until measured: levelhead measure")
-
-
 add_command(
     app,
     "project",
@@ -370,5 +217,33 @@ add_command(
     "dropout",
     dropout_command,
     "levelhead mitigate dropout bert-base-uncased --corpus texts.txt -o trained",
+    command_class=ResumableCommand,
+)
+add_command(
+    app,
+    "context-debias",
+    context_debias_command,
+    "levelhead mitigate context-debias bert-base-uncased --corpus texts.txt -o trained",
+    command_class=ResumableCommand,
+)
+add_command(
+    app,
+    "auto-debias",
+    auto_debias_command,
+    "levelhead mitigate auto-debias bert-base-uncased --corpus texts.txt -o trained",
+    command_class=ResumableCommand,
+)
+add_command(
+    app,
+    "dpo",
+    dpo_command,
+    "levelhead mitigate dpo gpt2 --corpus texts.txt -o trained",
+    command_class=ResumableCommand,
+)
+add_command(
+    app,
+    "npo",
+    npo_command,
+    "levelhead mitigate npo gpt2 --corpus texts.txt -o trained",
     command_class=ResumableCommand,
 )

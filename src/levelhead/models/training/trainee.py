@@ -18,22 +18,21 @@ from levelhead.core.errors import LevelheadError
 from levelhead.models.architectures.model_layout import ModelLayout, find_layers
 from levelhead.models.diagnostics.one_visible_head import OneVisibleHead
 from levelhead.models.loading.quiet import quiet
-from levelhead.models.queries.vocabulary import compute_token_log_probs
 from levelhead.models.training.from_scratch import (
     CPU_TRAINING_ARGUMENTS,
-    IGNORED_LABEL,
     TrainProgressCallback,
     preserve_rng_state,
 )
+from levelhead.models.training.low_rank import add_adapter, merge_adapter
 from levelhead.models.training.resumable import CheckpointMarker, latest_checkpoint
-from levelhead.models.training.training_examples import TrainingExample, TrainingExampleDataset
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
     from pathlib import Path
 
     from levelhead.models.lm import LM
-    from levelhead.models.training.configs import ContinuedPretrainingConfig
+    from levelhead.models.training.configs import ContinuedPretrainingConfig, LowRankConfig
+    from levelhead.models.training.objectives import TrainingObjective
 
 HIDDEN_DROPOUT_NAMES = (
     *("hidden_dropout_prob", "hidden_dropout", "dropout", "resid_pdrop", "embd_pdrop"),
@@ -42,63 +41,77 @@ HIDDEN_DROPOUT_NAMES = (
 """Names of the dropout of hidden states in transformers' configs."""
 ATTENTION_DROPOUT_NAMES = ("attention_probs_dropout_prob", "attention_dropout", "attn_pdrop")
 """Names of the dropout of attention in transformers' configs."""
+DROPOUT_NAMES = (*HIDDEN_DROPOUT_NAMES, *ATTENTION_DROPOUT_NAMES)
 
 
 def train_copy(
     lm: LM,
-    examples: Sequence[TrainingExample],
+    objective: TrainingObjective,
     work_folder: Path,
     config: ContinuedPretrainingConfig,
+    *,
+    adapter: LowRankConfig | None = None,
     progress: Callable[[int, int], None] | None,
 ) -> ModelLayout:
     """Train a copy of a model; resumes from the last complete checkpoint in the folder.
 
     Args:
         lm: Base model.
-        examples: Texts as tokens.
+        objective: Rows and loss.
         work_folder: Folder for checkpoints.
         config: Settings.
+        adapter: Train a low-rank adapter only; the copy that is returned has it merged.
         progress: Function that is called with steps done and steps in total.
     """
-    dataset = TrainingExampleDataset(
-        lm.tokens,
-        examples,
-        rows=config.steps * config.batch_size,
-        batch_size=config.batch_size,
-        mask_fraction=None if lm.layout.model_class.causal else config.mask_fraction,
-        seed=config.seed,
-    )
     # Sums over threads depend on how many there are: a fixed number gives the same weights.
     with quiet(), preserve_rng_state(), threadpool_limits(config.threads):
         # Dropout is drawn from torch's generator.
         torch.manual_seed(config.seed)
-        trainee = make_trainee(lm, config.dropout)
+        trainee = make_trainee(lm, config.dropout, has_dropout=objective.has_dropout)
+        trained: Any = trainee.model
+        if adapter is not None:
+            trained = add_adapter(trainee.model, adapter)
         trainer = _Trainer(
-            model=trainee.model,
+            model=trained,
             args=_arguments(config, work_folder),
-            train_dataset=dataset,
-            data_collator=dataset.collate,
+            train_dataset=objective.rows,
+            data_collator=objective.collate,
             callbacks=[
                 CheckpointMarker(),
                 *([TrainProgressCallback(progress)] if progress else []),
             ],
         )
-        trainer.layout = trainee
+        trainer.layout, trainer.objective = trainee, objective
         # With its bars disabled, the Trainer prints to standard output, where results go.
         trainer.remove_callback(transformers.PrinterCallback)
         trainer.train(resume_from_checkpoint=latest_checkpoint(work_folder))
+        if adapter is not None:
+            merge_adapter(trained, work_folder, lm.identity.name)
     trainee.model.eval()
     return trainee
 
 
-def make_trainee(lm: LM, dropout: tuple[float, float] | None) -> ModelLayout:
-    """Copy a model for training, in the class that it was loaded as."""
+def make_trainee(
+    lm: LM, dropout: tuple[float, float] | None, *, has_dropout: bool = True
+) -> ModelLayout:
+    """Copy a model for training, in the class that it was loaded as.
+
+    Args:
+        lm: Base model.
+        dropout: Dropout of hidden states and of attention; None: the base's.
+        has_dropout: False: without any dropout.
+    """
     base = lm.layout.model
     config = copy.deepcopy(base.config)
     # No cache of keys and values: training never generates.
     config.use_cache = False
     # A new model, not a deep copy: modules read their dropout when they are created.
-    for name, share in make_dropout_settings(config, dropout).items():
+    settings = (
+        make_dropout_settings(config, dropout)
+        if has_dropout
+        else {name: 0.0 for name in DROPOUT_NAMES if hasattr(config, name)}
+    )
+    for name, share in settings.items():
         setattr(config, name, share)
     model = type(base)(config)
     model.load_state_dict(base.state_dict())
@@ -141,9 +154,10 @@ def make_dropout_settings(config: Any, dropout: tuple[float, float] | None) -> d
 
 
 class _Trainer(transformers.Trainer):
-    """Computes the loss of target tokens, with vocabulary scores only at these tokens."""
+    """Minimises the loss of an objective."""
 
     layout: ModelLayout
+    objective: TrainingObjective
 
     def compute_loss(
         self,
@@ -152,18 +166,8 @@ class _Trainer(transformers.Trainer):
         return_outputs: bool = False,
         num_items_in_batch: Any = None,
     ) -> Any:
-        """Compute the mean negative log-probability (natural) of the target tokens."""
-        labels = inputs.pop("labels")
-        # Only the backbone: the vocabulary head would score every token.
-        hidden = self.layout.backbone(**inputs).last_hidden_state
-        if self.layout.model_class.causal:
-            # A causal model predicts a token at the position before it.
-            hidden, labels = hidden[:, :-1], labels[:, 1:]
-        is_target = labels != IGNORED_LABEL
-        # Shape [targets, width]: the vocabulary head runs for the targets only.
-        return -compute_token_log_probs(
-            self.layout, hidden[is_target], labels[is_target][:, None]
-        ).mean()
+        """Compute the loss of a batch."""
+        return self.objective.compute_loss(self.layout, inputs)
 
 
 def _arguments(

@@ -58,7 +58,7 @@ STEP_KINDS = (
     StepKind(
         "continued_pretraining",
         "trained_models:CONTINUED_PRETRAINING",
-        {"child": "mitigate.training.cda_and_dropout:TrainedVariant"},
+        {"child": "mitigate.training.variants:TrainedVariant"},
     ),
     StepKind(
         "classifiers",

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, NamedTuple
+from typing import TYPE_CHECKING, Annotated, ClassVar, NamedTuple
 
 from pydantic import Field
 
 from levelhead.core.results import Record
 from levelhead.data.tasks import get_task_spec
 from levelhead.measures.utility.glue_task import finetune_on_task
-from levelhead.mitigate.training.cda_and_dropout import TrainedVariant, cda, dropout
+from levelhead.mitigate.training.methods import TRAINING_METHODS
+from levelhead.mitigate.training.variants import MethodName, TrainedVariant
 from levelhead.models.training.configs import ContinuedPretrainingConfig, FinetuneConfig
 from levelhead.models.training.finetune import read_finetune_record
 from levelhead.study.session import StudySession, StudyStep
@@ -29,10 +30,15 @@ if TYPE_CHECKING:
 class ContinuedPretrainingStep(TrainedModelStep):
     """A model that the study trains by continued pretraining."""
 
-    method: Literal["cda", "dropout"]
+    method: MethodName
     corpus: Names
+    placebo: bool = False
+    """Train the method's placebo: the same without its knowledge of groups."""
+    lexicon: str = "gender-en"
     steps: Count = 200
     batch_size: Count = 32
+    learning_rate: Annotated[float, Field(gt=0)] | None = None
+    """By default the value of the method."""
     seed: int = 0
 
     step: ClassVar[str] = "child"
@@ -112,14 +118,25 @@ def finetune_steps(session: StudySession) -> Iterator[StudyStep]:
 def run_continued_pretraining_step(session: StudySession, name: str) -> TrainedVariant:
     """Run continued pretraining; an interrupted run resumes."""
     row = session.config.rows(ContinuedPretrainingStep)[name]
+    method = TRAINING_METHODS[row.method]
     training_config = ContinuedPretrainingConfig(
-        steps=row.steps, batch_size=row.batch_size, seed=row.seed, threads=session.config.threads
+        steps=row.steps,
+        batch_size=row.batch_size,
+        learning_rate=row.learning_rate or method.learning_rate,
+        seed=row.seed,
+        threads=session.config.threads,
     )
     model_dir = session.folder / "children" / name
     # Training puts its unfinished files next to the folder of the model.
     model_dir.parent.mkdir(exist_ok=True)
-    make = cda if row.method == "cda" else dropout
-    return make(session.model(row.base), list(row.corpus), model_dir, config=training_config)
+    return method.make(row.lexicon)(
+        session.model(row.base),
+        list(row.corpus),
+        model_dir,
+        config=training_config,
+        placebo=row.placebo,
+        progress=session.progress_callback(name),
+    )
 
 
 def run_finetune_step(session: StudySession, name: str) -> TrainedClassifier:
@@ -167,8 +184,9 @@ def _classifier_training(row: FinetuneStep) -> ClassifierTraining:
 
 def trained_variant_rows(result: TrainedVariant) -> Iterator[RowCells]:
     """Yield the rows of a result for the study's table."""
+    name = f"{result.method}, placebo" if result.placebo else result.method
     for what in ("texts", "twins", "rows_seen"):
-        yield {"name": result.method, "what": what, "value": getattr(result, what)}
+        yield {"name": name, "what": what, "value": getattr(result, what)}
 
 
 def classifier_rows(result: TrainedClassifier) -> Iterator[RowCells]:
