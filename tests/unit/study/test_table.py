@@ -13,7 +13,7 @@ from levelhead.measures.compare import Comparison
 from levelhead.mitigate.evaluation.price import MitigationReport
 from levelhead.mitigate.heads.mask_top_heads import MaskingReport
 from levelhead.mitigate.probing.concept_removal import RemovalReport
-from levelhead.mitigate.training.cda_and_dropout import TrainedVariant
+from levelhead.mitigate.training.variants import TrainedVariant
 from levelhead.replication.dawkins2024.downstream import DownstreamReport
 from levelhead.replication.dawkins2024.pair_budget import SubspaceStabilityReport
 from levelhead.replication.yang2025.glue_masking import GlueMaskingResult
