@@ -223,7 +223,7 @@ add_command(
     app,
     "context-debias",
     context_debias_command,
-    "levelhead mitigate context-debias bert-base-uncased --corpus texts.txt -o trained",
+    "levelhead mitigate context-debias bert-base-uncased --corpus texts.txt -o out",
     command_class=ResumableCommand,
 )
 add_command(

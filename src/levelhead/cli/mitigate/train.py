@@ -95,7 +95,7 @@ def cda_command(
     allow_pickle: AllowPickle = False,
     quiet: Quiet = False,
 ) -> None:
-    """Train a model further on texts and their counterfactuals.
+    """Train a model on texts and their counterfactuals.
 
     The texts name a group; their counterfactuals have its words exchanged (counterfactual data
     augmentation). A training that was killed resumes where it stopped and ends with the same

@@ -68,9 +68,10 @@ def context_debias_command(
     allow_pickle: AllowPickle = False,
     quiet: Quiet = False,
 ) -> None:
-    """Train states of stereotyped words to be orthogonal to those of group words (Context-Debias).
+    """Train with a loss of orthogonality (Context-Debias).
 
-    Kaneko and Bollegala (2021). A row of a batch is a sentence of a stereotyped word and one of a
+    States of stereotyped words become orthogonal to those of group words, whose own states are held
+    (Kaneko and Bollegala 2021). A row of a batch is a sentence of a stereotyped word and one of a
     group's word.
     A training that was killed resumes where it stopped and ends with the same weights.
     """
@@ -128,9 +129,10 @@ def auto_debias_command(
     allow_pickle: AllowPickle = False,
     quiet: Quiet = False,
 ) -> None:
-    """Search biased prompts and train a masked model to fill blanks alike after them (Auto-Debias).
+    """Train blanks after biased prompts to be equal.
 
-    Guo et al. (2022), who search with 5000 candidates and a beam of 100.
+    Auto-Debias of masked models (Guo et al. 2022, who search with 5000 candidates and a beam of
+    100).
     A training that was killed resumes where it stopped and ends with the same weights.
     """
     from levelhead.mitigate.training.auto_debias import AutoDebiasSettings, auto_debias
@@ -165,10 +167,10 @@ def dpo_command(
     allow_pickle: AllowPickle = False,
     quiet: Quiet = False,
 ) -> None:
-    """Train a causal model to prefer counterfactuals to stereotyped texts (DPO).
+    """Train a causal model to prefer counterfactuals.
 
-    Rafailov et al. (2023). Only a low-rank adapter is trained; the folder has the merged weights,
-    and the adapter. Needs the extra "lora".
+    DPO (Rafailov et al. 2023) on stereotyped texts and their counterfactuals. Only a low-rank
+    adapter is trained; the folder has the merged weights, and the adapter. Needs the extra "lora".
     A training that was killed resumes where it stopped and ends with the same weights.
     """
     from levelhead.mitigate.training.preferences import PreferenceSettings, dpo
@@ -212,11 +214,11 @@ def npo_command(
     allow_pickle: AllowPickle = False,
     quiet: Quiet = False,
 ) -> None:
-    """Train a causal model to forget stereotyped texts and retain their counterfactuals (NPO).
+    """Train a causal model to forget stereotyped texts.
 
-    Zhang et al. (2024). Only a low-rank adapter is trained; the folder has the merged weights, and
-    the adapter. Needs the extra "lora".
-    A training that was killed resumes where it stopped and ends with the same weights.
+    NPO (Zhang et al. 2024), which retains their counterfactuals. Only a low-rank adapter is
+    trained; the folder has the merged weights, and the adapter. Needs the extra "lora". A training
+    that was killed resumes where it stopped and ends with the same weights.
     """
     from levelhead.mitigate.training.preferences import PreferenceSettings, npo
     from levelhead.models.training.configs import LowRankConfig
