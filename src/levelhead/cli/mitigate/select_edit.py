@@ -196,7 +196,7 @@ def select_edit_command(
     dtype: Dtype = "float32",
     allow_pickle: AllowPickle = False,
 ) -> None:
-    """Choose an edit on dev rows, and evaluate it once on test rows.
+    """Choose an edit on dev, and evaluate it once on test.
 
     Tries edits of the --kinds, and chooses by the confidence bounds on dev. Exit 2, and no edit is
     written, unless an edit reduces the bias within the utility cost on dev and again on test.
