@@ -7,6 +7,8 @@ Exit codes: 0 done or passed, 1 a gate failed, 2 inconclusive, 3 error (a wrong 
 from __future__ import annotations
 
 import errno
+import os
+import re
 import sys
 import traceback
 from typing import Annotated, NoReturn
@@ -209,10 +211,21 @@ def main() -> NoReturn:
         raise
     # A bug of levelhead, or a panic of a library in Rust, which is no Exception: Python would exit
     # with 1, which CI would take for a failed gate.
-    except BaseException:
-        traceback.print_exc()
+    except BaseException as error:
+        _report_bug(error)
         sys.exit(ERROR)
     sys.exit(0)
+
+
+def _report_bug(error: BaseException) -> None:
+    """Print where an unexpected error was raised, unless it says that the disk is at fault."""
+    # Libraries in Rust have errors of their own, with the system's number in the text.
+    match = re.search(r"\(os error (\d+)\)", str(error))
+    if match and (code := int(match[1])) in DISK_ERRORS:
+        typer.echo(f"levelhead: {os.strerror(code)}", err=True)
+        typer.echo(f"  hint: {DISK_ERRORS[code]}", err=True)
+    else:
+        traceback.print_exc()
 
 
 def _normalise_json_flag(words: list[str]) -> list[str]:
