@@ -73,7 +73,7 @@ def row_cells(model: str, row: DoseResponse) -> dict[str, object]:
         "least dose": number(row.smallest),
         "placebo spearman": number(row.placebo_rank),
         **interval_cells("placebo ", row.placebo_rank_interval),
-        "alarms": row.alarms,
+        "alarms": row.alarms if row.placebos else "",  # none was read: no number
         "placebos": row.placebos,
         **interval_cells("alarms ", row.alarms_interval),
         "models": row.models,
