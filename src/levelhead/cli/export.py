@@ -12,6 +12,9 @@ from levelhead.cli.shared.options import AllowPickle, Dtype, Model, RequiredEdit
 if TYPE_CHECKING:
     from levelhead.models.sites import Site
 
+PLACES = {"transformers": "merged", "peft": "as a LoRA adapter"}
+"""Where the edits are, by format."""
+
 
 def export_command(
     model: Model,
@@ -26,6 +29,17 @@ def export_command(
             help="New folder for the edited model.",
         ),
     ],
+    file_format: Annotated[
+        str,
+        typer.Option(
+            "--format",
+            metavar="NAME",
+            rich_help_panel=Panel.OUTPUT,
+            help="transformers: a checkpoint with the edit merged. peft: a LoRA adapter, which "
+            "PEFT and vLLM switch on and off. torch (torch.export) or onnx: one graph with the "
+            "edit inside.",
+        ),
+    ] = "transformers",
     with_edit_file: Annotated[
         bool,
         typer.Option(
@@ -39,25 +53,29 @@ def export_command(
     dtype: Dtype = "float32",
     allow_pickle: AllowPickle = False,
 ) -> None:
-    """Merge an edit into a model's weights.
+    """Write an edited model for other tools, with the edit in its weights.
 
-    Plain transformers loads the result. README.md in the folder says what was edited. Exit 3, with
-    a hint, if plain weights cannot represent the edit exactly.
+    Plain transformers loads the result, or the tool that --format names. README.md in the folder
+    says what was edited. Exit 3, with a hint, if the format cannot represent the edit exactly.
     """
     from pathlib import Path
 
     from levelhead.models.edits.files import read_fitted_words, save_fitted_words
+    from levelhead.models.export.formats import validate_format
     from levelhead.models.export.save import prepare_new_folder
     from levelhead.models.loading.load import load
 
     # Before the weights are read: a folder in use is refused in a second, not in a minute.
+    validate_format(file_format, with_edit_file=with_edit_file)
     prepare_new_folder(Path(output))
     lm = load(model, revision=revision, dtype=dtype, edit=edit, allow_pickle=allow_pickle)
-    lm.save_pretrained(output, with_edit_file=with_edit_file)
+    lm.save_pretrained(output, file_format=file_format, with_edit_file=with_edit_file)
     if with_edit_file:
         # `levelhead probe` must keep these words out of its tests of the exported edit, too.
         save_fitted_words(read_fitted_words(edit) or (), output)
-    location_text = "next to the base's weights" if with_edit_file else "merged"
+    location_text = PLACES.get(file_format, "inside a graph")
+    if with_edit_file:
+        location_text = "next to the base's weights"
     typer.echo(f"{output}: {model} in {dtype}, with {len(lm.edits)} edit(s) {location_text}:")
     for applied_edit in lm.edits:
         places = ", ".join(map(_format_site, applied_edit.sites))
@@ -69,7 +87,7 @@ def export_command(
         )
     # Merged into the pooler's weights, the edit does not show in the hidden states, unlike in the
     # edited model: say so before somebody reads them.
-    elif any(
+    elif file_format == "transformers" and any(
         site.stream == "block_out" for applied_edit in lm.edits for site in applied_edit.sites
     ):
         typer.echo(

@@ -11,7 +11,7 @@ import torch
 from levelhead.core.errors import LevelheadError
 from levelhead.core.frozen import FrozenDict
 from levelhead.models.editable_model import EditableModel
-from levelhead.models.export.standalone import save_edited_model
+from levelhead.models.export.formats import save_in_format
 from levelhead.models.forward.forward_pass import CachedLayerInput, ForwardPass
 from levelhead.models.forward.run_forward import run_forward
 from levelhead.models.generation.config import GenerationConfig, check_sample_count
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
     from levelhead.core.files import Url
+    from levelhead.models.export.formats import ExportFormat
     from levelhead.models.export.model_card import MeasurementPair
     from levelhead.models.forward.last_layer_cache import LastLayerCache
     from levelhead.models.generation.config import GeneratedText
@@ -111,6 +112,7 @@ class LM(EditableModel):
         self,
         folder: str | os.PathLike[str],
         *,
+        file_format: ExportFormat = "transformers",
         with_edit_file: bool = False,
         bias_changes: Sequence[MeasurementPair] = (),
         utility_changes: Sequence[MeasurementPair] = (),
@@ -123,6 +125,8 @@ class LM(EditableModel):
 
         Args:
             folder: New folder.
+            file_format: `transformers` for a checkpoint with merged edits; `peft` for a LoRA
+                adapter of the base; `torch` or `onnx` for one graph with the edit inside.
             with_edit_file: Leave the weights unchanged and write the edits into separate files,
                 for edits that plain weights cannot express. `README.md` then holds the lines of
                 PyTorch that apply them; AutoModel alone loads the model without its edits.
@@ -136,9 +140,10 @@ class LM(EditableModel):
                 "a system prompt cannot be saved in weights",
                 hint="save lm.with_system_prompt(''), and give the prompt to the application",
             )
-        save_edited_model(
+        save_in_format(
             self,
             Path(folder),
+            file_format,
             with_edit_file=with_edit_file,
             bias_changes=bias_changes,
             utility_changes=utility_changes,

@@ -38,24 +38,27 @@ class NotMergeableError(LevelheadError):
         )
 
 
-class _WeightUpdate(NamedTuple):
+class WeightUpdate(NamedTuple):
+    """An affine map that all edits at one place add before or after one linear map."""
+
     path: str
     side: Literal["input", "output"]
     columns: torch.Tensor
-    affine_map: _AffineMap
+    affine_map: AffineMap
 
 
-class _AffineMap(NamedTuple):
+class AffineMap(NamedTuple):
     """All edits at one place as one map, M x + c over the full stream, in float64."""
 
     matrix: torch.Tensor
     offset: torch.Tensor
 
     @classmethod
-    def identity(cls, size: int) -> _AffineMap:
+    def identity(cls, size: int) -> AffineMap:
+        """Return the map that changes nothing."""
         return cls(torch.eye(size, dtype=torch.float64), torch.zeros(size, dtype=torch.float64))
 
-    def then(self, edit: Edit, site: Site, columns: slice = slice(None)) -> _AffineMap:
+    def then(self, edit: Edit, site: Site, columns: slice = slice(None)) -> AffineMap:
         """Return this map followed by an edit of some of the columns."""
         matrix, offset = self.matrix.clone(), self.offset.clone()
         width = len(offset[columns])
@@ -68,9 +71,10 @@ class _AffineMap(NamedTuple):
         )
         if edit_offset is not None:
             offset[columns] += edit_offset
-        return _AffineMap(matrix, offset)
+        return AffineMap(matrix, offset)
 
-    def is_close(self, other: _AffineMap) -> bool:
+    def is_close(self, other: AffineMap) -> bool:
+        """Whether two maps are the same."""
         # 1e-12 allows only for rounding in float64: the order of products may differ.
         return all(
             torch.allclose(mine, theirs, atol=0, rtol=1e-12)
@@ -86,6 +90,28 @@ def merge_edits(layout: ModelLayout, edits: tuple[Edit, ...]) -> ModelLayout:
 
     Raises NotMergeableError if plain weights cannot express an edit.
     """
+    updates = plan_updates(layout, edits)
+    copied = copy.deepcopy(layout.model)
+    with torch.no_grad():
+        for update in updates:
+            _apply_update(copied.get_submodule(update.path), update)
+    return ModelLayout.from_model(copied, layout.model_class)
+
+
+def plan_updates(
+    layout: ModelLayout, edits: tuple[Edit, ...], *, requires_bias: bool = True
+) -> list[WeightUpdate]:
+    """Return the updates that merge edits into linear maps, in the order of merging.
+
+    Args:
+        layout: Model.
+        edits: Edits, in their order.
+        requires_bias: Refuse an edit that adds a constant to a map without a bias, because plain
+            weights have no place for it.
+
+    Raises:
+        NotMergeableError: An edit is not an affine map before or after a linear map.
+    """
     forbid_offloaded(layout)
     # Several edits at one place are merged as one map: their order matters.
     edits_by_stream_layer: dict[StreamLayer, list[tuple[Edit, Site]]] = defaultdict(list)
@@ -97,16 +123,13 @@ def merge_edits(layout: ModelLayout, edits: tuple[Edit, ...]) -> ModelLayout:
     updates = {}
     for stream_layer, edits_here in edits_by_stream_layer.items():
         update = _make_update(layout, stream_layer, edits_here)
+        if requires_bias:
+            _require_bias(layout, update, edits_here)
         # The calls of a shared layer have the same key: its weights are updated once.
         updates[update.path, update.side, stream_layer[0]] = update
-    copied = copy.deepcopy(layout.model)
     # Without a pooler, one map W may read both the edited first token M x and the edited pooled
     # vector P x. The result is W P M x, so the pooled vector's P is merged first.
-    order = sorted(updates, key=lambda key: key[2] != "pooled")
-    with torch.no_grad():
-        for key in order:
-            _apply_update(copied.get_submodule(updates[key].path), updates[key])
-    return ModelLayout.from_model(copied, layout.model_class)
+    return [updates[key] for key in sorted(updates, key=lambda key: key[2] != "pooled")]
 
 
 def find_sites_merged_into_readers(layout: ModelLayout, edits: tuple[Edit, ...]) -> list[Site]:
@@ -157,7 +180,7 @@ def _check_shared_weights(
 
 def _make_update(
     layout: ModelLayout, stream_layer: StreamLayer, edits_here: list[tuple[Edit, Site]]
-) -> _WeightUpdate:
+) -> WeightUpdate:
     stream, layer = stream_layer
     if stream in ("block_out", "embeddings"):
         return _make_first_token_update(layout, stream_layer, edits_here)
@@ -175,15 +198,14 @@ def _make_update(
     size = layout.site_width(Site(stream, layer))
     columns = layout.head_columns(stream, layer)
     flat = torch.arange(size) if columns is None else columns.flatten()
-    update = _WeightUpdate(
+    return WeightUpdate(
         find_module_path(layout, module), side, flat, _combine(layout, edits_here, size)
     )
-    return _require_bias(layout, update, edits_here)
 
 
 def _make_first_token_update(
     layout: ModelLayout, stream_layer: StreamLayer, edits_here: list[tuple[Edit, Site]]
-) -> _WeightUpdate:
+) -> WeightUpdate:
     """Merge an edit of the first token in the last layer into the only map that reads it.
 
     This edits the input of the classifier or of the next-sentence head. The edit as a hook does not
@@ -203,14 +225,13 @@ def _make_first_token_update(
             raise NotMergeableError(
                 next_edit, next_site, "it acts on all tokens, but only the first is pooled"
             )
-    combined = _AffineMap.identity(layout.width)
+    combined = AffineMap.identity(layout.width)
     for next_edit, _ in edits_here:
         # At "pooled" an edit of the first token gives its matrix: a text has one such vector.
         combined = combined.then(next_edit, Site("pooled"))
-    update = _WeightUpdate(
+    return WeightUpdate(
         _find_first_position_reader(layout), "input", torch.arange(layout.width), combined
     )
-    return _require_bias(layout, update, edits_here)
 
 
 def _find_first_position_reader(layout: ModelLayout) -> str:
@@ -223,21 +244,20 @@ def _find_first_position_reader(layout: ModelLayout) -> str:
 
 
 def _require_bias(
-    layout: ModelLayout, update: _WeightUpdate, edits_here: list[tuple[Edit, Site]]
-) -> _WeightUpdate:
-    """Return the update if its linear map has a bias or needs none; raise otherwise."""
+    layout: ModelLayout, update: WeightUpdate, edits_here: list[tuple[Edit, Site]]
+) -> None:
+    """Raise if an update adds a constant and its linear map has no bias."""
     linear = layout.model.get_submodule(update.path)
     if getattr(linear, "bias", None) is None and bool(update.affine_map.offset.any()):
         edit, site = next(
             pair for pair in edits_here if pair[0].offset(Site("pooled"), 0) is not None
         )
         raise NotMergeableError(edit, site, "it adds a constant, but the weights have no bias")
-    return update
 
 
-def _combine(layout: ModelLayout, edits_here: list[tuple[Edit, Site]], size: int) -> _AffineMap:
+def _combine(layout: ModelLayout, edits_here: list[tuple[Edit, Site]], size: int) -> AffineMap:
     """Combine all edits at one place, in their order."""
-    combined = _AffineMap.identity(size)
+    combined = AffineMap.identity(size)
     for edit, site in edits_here:
         columns = slice(None)
         if site.head is not None and site.stream in PER_HEAD_STREAMS:
@@ -246,14 +266,12 @@ def _combine(layout: ModelLayout, edits_here: list[tuple[Edit, Site]], size: int
     return combined
 
 
-def _apply_update(linear: torch.nn.Module, update: _WeightUpdate) -> None:
+def _apply_update(linear: torch.nn.Module, update: WeightUpdate) -> None:
     weight = cast("torch.nn.Parameter", linear.weight)
     # In float64: the weights are rounded once, at the end.
-    double_weight = weight.detach().double()
-    # [out, in] for either orientation.
-    by_output = double_weight.T.clone() if is_transposed(linear) else double_weight.clone()
-    columns = update.columns.to(double_weight.device)
-    matrix, offset = (tensor.to(double_weight.device) for tensor in update.affine_map)
+    by_output = read_weight(linear)
+    columns = update.columns.to(by_output.device)
+    matrix, offset = (tensor.to(by_output.device) for tensor in update.affine_map)
     bias = cast("torch.nn.Parameter | None", linear.bias)
     double_bias = None if bias is None else bias.detach().double()
     if update.side == "output":
@@ -268,6 +286,12 @@ def _apply_update(linear: torch.nn.Module, update: _WeightUpdate) -> None:
     weight.copy_(by_output.T if is_transposed(linear) else by_output)
     if bias is not None and double_bias is not None:
         bias.copy_(double_bias)
+
+
+def read_weight(linear: torch.nn.Module) -> torch.Tensor:
+    """Return a copy of a linear map's weight, `[out, in]` in float64 for either orientation."""
+    weight = cast("torch.nn.Parameter", linear.weight).detach().double()
+    return weight.T.clone() if is_transposed(linear) else weight.clone()
 
 
 def find_module_path(layout: ModelLayout, module: torch.nn.Module) -> str:

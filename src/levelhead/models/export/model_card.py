@@ -101,7 +101,8 @@ def check_measurement_pairs(
 def render_model_card(
     lm: EditableModel,
     *,
-    code: str | None,
+    code: str | None = None,
+    usage: str | None = None,
     bias_changes: Sequence[MeasurementPair] = (),
     utility_changes: Sequence[MeasurementPair] = (),
 ) -> str:
@@ -110,13 +111,14 @@ def render_model_card(
     Args:
         lm: Model with its edits, before merging.
         code: Code that applies the edits, if they are in separate files; None: they are merged.
+        usage: How to load the folder, if it holds no checkpoint of transformers.
         bias_changes: Measurements of bias, before and after the edit.
         utility_changes: Measurements of utility, such as fluency or accuracy, before and after.
     """
     section = "\n\n".join(
         [
             f"# {escape_markdown(lm.identity.display_name)}, edited",
-            _describe_usage(lm, code),
+            _describe_usage(lm, code) if usage is None else usage,
             "## What was edited",
             _describe_base(lm),
             "\n".join(_describe_edits(lm)),

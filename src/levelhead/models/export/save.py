@@ -85,9 +85,9 @@ def save_model(
         folder: New folder.
         write_extras: Writes further files into the folder before it gets its final name.
     """
-    target, model, source = prepare_new_folder(folder), lm.layout.model, lm.identity.checkpoint
-    with TemporaryDirectory(prefix=".unfinished-", dir=target.parent) as scratch:
-        model_folder = Path(scratch, "model")
+    model, source = lm.layout.model, lm.identity.checkpoint
+
+    def write(model_folder: Path) -> None:
         with quiet(), _default_generation_config(model):
             model.save_pretrained(model_folder)
             lm.tokens.tokenizer.save_pretrained(model_folder)
@@ -103,7 +103,18 @@ def save_model(
         if lm.identity.merged_edits:
             (model_folder / RECORD_FILE).write_bytes(to_canonical_json(record))
         write_extras(model_folder)
-        os.replace(model_folder, target)
+
+    write_folder(folder, write)
+
+
+def write_folder(folder: Path, write: Callable[[Path], None]) -> None:
+    """Write a new folder atomically: it gets its name when it is complete."""
+    target = prepare_new_folder(folder)
+    with TemporaryDirectory(prefix=".unfinished-", dir=target.parent) as scratch:
+        unfinished = Path(scratch, "model")
+        unfinished.mkdir()
+        write(unfinished)
+        os.replace(unfinished, target)
 
 
 @contextmanager

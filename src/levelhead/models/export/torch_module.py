@@ -18,12 +18,12 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
     from levelhead.core.canonical_json import Json
+    from levelhead.models.editable_model import EditableModel
     from levelhead.models.edits.base import Edit
-    from levelhead.models.lm import LM
     from levelhead.models.sites import Site
 
 
-def to_torch_module(lm: LM) -> PreTrainedModel:
+def to_torch_module(lm: EditableModel) -> PreTrainedModel:
     """Return the model if it has no edit; otherwise a copy with its edits merged or as hooks."""
     if not lm.edits:
         return lm.layout.model
@@ -33,7 +33,7 @@ def to_torch_module(lm: LM) -> PreTrainedModel:
         return copy_with_hooks(lm)
 
 
-def to_torch_tokenizer(lm: LM) -> Any:
+def to_torch_tokenizer(lm: EditableModel) -> Any:
     """Return the model's tokenizer, or a copy that adds the beginning token if it is missing."""
     tokenizer = lm.tokens.tokenizer
     if lm.tokens.bos is None:
@@ -50,7 +50,7 @@ def to_torch_tokenizer(lm: LM) -> Any:
     return copied
 
 
-def copy_with_hooks(lm: LM) -> PreTrainedModel:
+def copy_with_hooks(lm: EditableModel) -> PreTrainedModel:
     """Return a copy with hooks that apply the edits in every call, as in `hooks.json`."""
     check_standalone(lm)
     # A copy, because these hooks stay: the user's model must not be edited by a conversion.
