@@ -45,5 +45,6 @@ if TYPE_CHECKING:
     from levelhead.models.training.configs import FinetuneConfig as FinetuneConfig
     from levelhead.models.training.finetune import finetune as finetune
     from levelhead.report.charts.registry import chart as chart
+    from levelhead.report.tracking.log import log as log
 
 __getattr__, __dir__, __all__ = attach(__name__, __file__)

@@ -40,6 +40,7 @@ from levelhead.cli.shared.options import (
     Seed,
 )
 from levelhead.cli.shared.progress import print_line, show_progress, show_steps
+from levelhead.cli.shared.tracking import Log, check_trackers, log_results
 from levelhead.core.run_context import Inference, RunContext
 from levelhead.models.loading.open_model import open_model
 
@@ -131,6 +132,7 @@ def audit_command(
     items: Items = True,
     json: Json = False,
     quiet: Quiet = False,
+    log: Log = None,
     workers: Workers = None,
     executor: ExecutorName = LOCAL,
     address: Address = LOCAL,
@@ -166,6 +168,7 @@ def audit_command(
 
     limit = None if budget == NO_BUDGET else parse_duration(budget)
     cores = threads or os.cpu_count() or 1
+    check_trackers(log)
     make_source = partial(ModelSource, dtype=dtype, batch_size=batch_size, device=device)
     source = make_source(path=model, edit=edit, revision=revision)
     other_source = None
@@ -232,6 +235,7 @@ def audit_command(
             deadline=clock.deadline(audit.core_steps),
         )
     report = _write_report(audit, results, folder)
+    log_results(log, folder, name=model, files=[] if edit is None else [edit])
     _show(audit, results, report, json=json)
 
 

@@ -48,6 +48,7 @@ from levelhead.cli.shared.options import (
     details_option,
 )
 from levelhead.cli.shared.progress import show_progress
+from levelhead.cli.shared.tracking import Log, check_trackers, log_results
 from levelhead.core.run_context import Inference, RunContext
 from levelhead.models.loading.open_model import open_model
 
@@ -126,6 +127,7 @@ def measure_command(
         False
     ),
     quiet: Quiet = False,
+    log: Log = None,
     multiverse: Annotated[
         bool,
         typer.Option(
@@ -202,6 +204,7 @@ def measure_command(
     parsed_measures = _parse_measures(
         measures, {name: value for name, value in user_options.items() if value}
     )
+    check_trackers(log)
     inference = Inference(seed=seed, resamples=resamples, permutations=permutations, level=level)
     lm = open_model(
         model,
@@ -251,6 +254,12 @@ def measure_command(
         show_measurements(measure_run, parsed_measures, details=details)
         show_multiverses(universes, details=details)
         typer.echo("" if panel is None else f"{panel}", nl=panel is not None)
+    log_results(
+        log,
+        [*measure_run.measurements, *measure_run.comparisons],
+        name=model,
+        files=[path for path in (edit, output) if path is not None],
+    )
 
 
 def _load_other(lm: LM, against: str | None, **load_options: Any) -> LM | None:

@@ -1,0 +1,1 @@
+"""Log results to experiment trackers: MLflow, Weights & Biases, Trackio."""
