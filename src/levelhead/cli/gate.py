@@ -22,6 +22,15 @@ SUMMARY = "GITHUB_STEP_SUMMARY"
 GATE_FILE = "gate.json"
 
 
+def _print_schema(is_requested: bool) -> None:
+    if is_requested:
+        from levelhead.report.gate.policy import Policy
+        from levelhead.study.schema import make_schema
+
+        typer.echo(make_schema(Policy), nl=False, file=sys.stdout)
+        raise typer.Exit
+
+
 def gate_command(
     run: Annotated[
         str, typer.Argument(metavar="FOLDER", help="Folder of an audit's or a study's results.")
@@ -44,6 +53,24 @@ def gate_command(
             help="File for the results as JUnit XML.",
         ),
     ] = None,
+    sarif: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE",
+            rich_help_panel=Panel.OUTPUT,
+            help="File for what did not pass as SARIF 2.1.0, for code scanning.",
+        ),
+    ] = None,
+    schema: Annotated[
+        bool,
+        typer.Option(
+            "--schema",
+            is_eager=True,
+            callback=_print_schema,
+            rich_help_panel=Panel.OUTPUT,
+            help="Print the JSON Schema of policy files, for editors, and exit.",
+        ),
+    ] = False,
     summary: Annotated[
         str | None,
         typer.Option(
@@ -69,6 +96,10 @@ def gate_command(
     gate_result = run_gate(run, read_policy(policy))
     if junit is not None:
         write_atomic(junit, to_junit_xml(gate_result))
+    if sarif is not None:
+        from levelhead.report.gate.sarif import to_sarif
+
+        write_atomic(sarif, to_sarif(gate_result, policy))
     summary_path = summary or os.environ.get(SUMMARY)
     if summary_path:
         # Appended, because other steps of a workflow write their summaries into this file.

@@ -22,6 +22,7 @@ from levelhead.cli.shared.exit_codes import ERROR, INCONCLUSIVE, ExitWithCode
 from levelhead.cli.shared.help_pages import Group, Panel, ResumableCommand, add_command
 from levelhead.cli.shared.options import DryRun, Json, Quiet, RunFolder
 from levelhead.cli.shared.progress import print_line, show_progress
+from levelhead.cli.shared.tracking import Log, check_trackers, log_results
 from levelhead.core.run_context import RunContext
 
 if TYPE_CHECKING:
@@ -53,6 +54,7 @@ def run_command(
     ] = True,
     json: Json = False,
     quiet: Quiet = False,
+    log: Log = None,
     store: StoreUrl = None,
     workers: Workers = None,
     executor: ExecutorName = LOCAL,
@@ -72,6 +74,7 @@ def run_command(
     from levelhead.study.run import run_study
 
     plan = read_study_config(file)
+    check_trackers(log)
     # Not the description, which may cite anything.
     addresses = [*(source.path for source in plan.models.values()), *plan.measures.values()]
     check_key_hosts("\n".join(addresses), "the study")
@@ -127,6 +130,7 @@ def run_command(
             typer.echo(f"inconclusive: {name}: {problem}", file=sys.stdout)
         if page is not None:
             typer.echo(f"page: {page}", file=sys.stdout)
+    log_results(log, output, name=plan.name)
     if failures:
         raise ExitWithCode(INCONCLUSIVE)
 
@@ -145,6 +149,14 @@ def _write_page(
         figures = ()
     title = plan.description or plan.name
     return str(write_study_page(results, paper, output, title=title, figures=figures))
+
+
+def schema_command() -> None:
+    """Print the JSON Schema of study files, with which editors complete and check them."""
+    from levelhead.study.config import StudyConfig
+    from levelhead.study.schema import make_schema
+
+    typer.echo(make_schema(StudyConfig), nl=False, file=sys.stdout)
 
 
 def check_command(
@@ -205,3 +217,4 @@ add_command(
     command_class=ResumableCommand,
 )
 add_command(app, "check", check_command, "levelhead study check results")
+add_command(app, "schema", schema_command, "levelhead study schema > study.schema.json")

@@ -30,7 +30,14 @@ def _tuple(value: object) -> object:
 class Rule(Record):
     """A bound on one measure."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
+    model_config = ConfigDict(
+        frozen=True,
+        extra="forbid",
+        strict=True,
+        allow_inf_nan=False,
+        use_attribute_docstrings=True,
+        json_schema_extra={"oneOf": [{"required": ["at_most"]}, {"required": ["at_least"]}]},
+    )
 
     measure: str
     """The measure's name in the study, or the name of the measure itself."""
@@ -93,7 +100,13 @@ class Rule(Record):
 class Policy(Record):
     """All rules of a gate."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
+    model_config = ConfigDict(
+        frozen=True,
+        extra="forbid",
+        strict=True,
+        allow_inf_nan=False,
+        use_attribute_docstrings=True,
+    )
 
     format: Literal["levelhead-gate-2"]
     allow_uncalibrated: bool = False
