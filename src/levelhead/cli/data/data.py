@@ -157,7 +157,9 @@ def list_lexicons_command() -> None:
 
 
 def check_lexicon_command(
-    file: Annotated[str, typer.Argument(metavar="LEXICON", help="Name or TOML file of a lexicon.")],
+    files: Annotated[
+        list[str], typer.Argument(metavar="LEXICON", help="Names or TOML files of lexicons.")
+    ],
     model: Annotated[
         str | None,
         typer.Option(
@@ -180,17 +182,22 @@ def check_lexicon_command(
         from levelhead.models.loading.load import load_word_tokenizer
 
         tokenize = load_word_tokenizer(model)
-    flags = check_lexicon(lexicon(file), tokenize=tokenize)
-    for flag in flags:
-        typer.echo(f"{flag.kind:<10}  {flag.word}: {flag.problem}")
-    typer.echo(f"{len(flags)} flags")
-    if flags:
+    n_flags = 0
+    for file in files:
+        flags = check_lexicon(lexicon(file), tokenize=tokenize)
+        if len(files) > 1:
+            typer.echo(f"{file}:")
+        for flag in flags:
+            typer.echo(f"{flag.kind:<10}  {flag.word}: {flag.problem}")
+        typer.echo(f"{len(flags)} flags")
+        n_flags += len(flags)
+    if n_flags:
         raise ExitWithCode(FAIL)
 
 
 def lint_command(
-    name: Annotated[
-        str, typer.Argument(metavar="NAME", help="Name of a data set, or path of your file.")
+    names: Annotated[
+        list[str], typer.Argument(metavar="NAME", help="Names of data sets, or paths of files.")
     ],
     part: Part = None,
     reader: Annotated[
@@ -211,14 +218,29 @@ def lint_command(
         ),
     ] = None,
 ) -> None:
-    """Flag faulty items of a data set.
+    """Flag faulty items of data sets.
 
     Exit 0 if no item is flagged, 1 if an item is flagged.
     """
+    from levelhead.data.lint import LINT_RULES
+
+    if rule is not None and rule not in LINT_RULES:
+        raise UnknownNameError("rule", rule, LINT_RULES)
+    n_flagged = 0
+    for name in names:
+        if len(names) > 1:
+            typer.echo(f"{name}:")
+        n_flagged += _lint(name, part, reader, rule)
+    if n_flagged:
+        raise ExitWithCode(FAIL)
+
+
+def _lint(name: str, part: str | None, reader: str | None, rule: str | None) -> int:
+    """Print the flags of a data set; return the number of flagged items."""
     from collections import Counter
 
     from levelhead.data.catalog.datasets import dataset, read_file_items
-    from levelhead.data.lint import LINT_RULES, has_lint_rules, lint
+    from levelhead.data.lint import has_lint_rules, lint
 
     if reader is not None:
         items = list(read_file_items(name, reader))
@@ -227,8 +249,6 @@ def lint_command(
         items = [
             item for part_name in ((part,) if part else row.parts) for item in row.items(part_name)
         ]
-    if rule is not None and rule not in LINT_RULES:
-        raise UnknownNameError("rule", rule, LINT_RULES)
     # No item has no flag: an empty file would pass as one without faults.
     if not items:
         raise LevelheadError(f"{name} has no items", hint="check the file")
@@ -241,8 +261,7 @@ def lint_command(
         typer.echo("  items of this kind are only checked for encoding, empty texts and duplicates")
     for kind, count in Counter(flag.rule for flag in flags).most_common():
         typer.echo(f"  {count:>5}  {kind}")
-    if flags:
-        raise ExitWithCode(FAIL)
+    return n_flagged
 
 
 add_command(app, "list", list_datasets_command, "levelhead data list")

@@ -15,7 +15,9 @@ if TYPE_CHECKING:
     from levelhead.core.canonical_json import Json
     from levelhead.report.gate.gate import GateReport, RuleResult
 
-SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
+SCHEMA = (
+    "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
+)
 LEVELS = {"fail": "error", "error": "error", "inconclusive": "warning"}
 """SARIF's level of each verdict. A pass is no alert: it is counted in the run's properties."""
 
