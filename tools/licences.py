@@ -57,7 +57,8 @@ def packages() -> dict[str, set[str]]:
     needed: dict[str, set[str]] = defaultdict(set)
     by_extra = {"": project["dependencies"], **project["optional-dependencies"]}
     for extra, requirements in by_extra.items():
-        pending = [Requirement(text) for text in requirements]
+        # An extra of other extras brings nothing of its own.
+        pending = [row for row in map(Requirement, requirements) if row.name != project["name"]]
         while pending:
             requirement = pending.pop()
             name = re.sub(r"[-_.]+", "-", requirement.name).lower()

@@ -66,10 +66,10 @@ def export_command(
     from levelhead.models.loading.load import load
 
     # Before the weights are read: a folder in use is refused in a second, not in a minute.
-    validate_format(file_format, with_edit_file=with_edit_file)
+    checked_format = validate_format(file_format, with_edit_file=with_edit_file)
     prepare_new_folder(Path(output))
     lm = load(model, revision=revision, dtype=dtype, edit=edit, allow_pickle=allow_pickle)
-    lm.save_pretrained(output, file_format=file_format, with_edit_file=with_edit_file)
+    lm.save_pretrained(output, file_format=checked_format, with_edit_file=with_edit_file)
     if with_edit_file:
         # `levelhead probe` must keep these words out of its tests of the exported edit, too.
         save_fitted_words(read_fitted_words(edit) or (), output)

@@ -12,8 +12,6 @@ from levelhead.models.edits.base import Projection
 from levelhead.models.loading.load import load
 from levelhead.models.sites import Site
 
-EDITS = ["masked heads", "conditional shift"]  # merged, and as hooks inside the graph
-
 
 def check(family, name, file_format, folder):
     """Compare texts of another number and length than those that were traced, and a single one."""
@@ -28,7 +26,7 @@ def check(family, name, file_format, folder):
         torch.testing.assert_close(scores, hooked, rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize("name", EDITS)
+@pytest.mark.parametrize("name", exports.GRAPH_EDITS)
 def test_torch_export_gives_the_numbers_of_the_hooked_model(name, tmp_path):
     check("bert", name, "torch", tmp_path / "out")
     assert "torch.export.load" in (tmp_path / "out" / "README.md").read_text()
@@ -41,7 +39,7 @@ def test_onnxruntime_gives_the_numbers_of_the_hooked_model(tmp_path):
 
 @pytest.mark.full
 @pytest.mark.parametrize("family", exports.MODELS)
-@pytest.mark.parametrize("name", EDITS)
+@pytest.mark.parametrize("name", exports.GRAPH_EDITS)
 @pytest.mark.parametrize("file_format", ["torch", "onnx"])
 def test_graphs_of_every_family(family, name, file_format, tmp_path):
     check(family, name, file_format, tmp_path / "out")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -51,7 +53,9 @@ def log_results(
 
 def name_results(results: Results | Sequence[Record]) -> Results:
     """Name the results of a list by kind and measure: `measurement.crows`."""
-    if not isinstance(results, list | tuple):
+    from levelhead.core.results import Record
+
+    if isinstance(results, Record | Mapping | str | Path):
         return results
     by_name: dict[str, Record] = {}
     for result in results:

@@ -12,7 +12,6 @@ from levelhead.core.canonical_json import to_canonical_json
 from levelhead.core.escape import escape_controls
 
 if TYPE_CHECKING:
-    from levelhead.core.canonical_json import Json
     from levelhead.report.gate.gate import GateReport, RuleResult
 
 SCHEMA = (
@@ -49,7 +48,7 @@ def to_sarif(gate: GateReport, policy: str | Path) -> bytes:
         verdict: sum(result.verdict == verdict for result in gate.results)
         for verdict in ("pass", "fail", "inconclusive", "error")
     }
-    run: dict[str, Json] = {
+    run: dict[str, object] = {
         "tool": {"driver": {"name": "levelhead", "version": __version__, "rules": rules}},
         "results": alerts,
         "properties": {"verdict": gate.verdict, "policy_sha256": gate.policy_sha256, **counts},
