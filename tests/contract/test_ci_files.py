@@ -182,3 +182,25 @@ def test_the_hooks_name_commands_that_take_several_files(tmp_path):
     entry = hooks["levelhead-lexicon"]["entry"].split()[1:]
     assert levelhead(*entry, lexicon, lexicon).returncode == 0
     assert levelhead(*entry, lexicon, copy).returncode in (1, 3)
+
+
+def test_workflows_may_write_only_where_they_must():
+    written = {"codeql.yml": {"security-events"}, "release.yml": {"id-token"}}
+    for path in (ROOT / ".github/workflows").glob("*.yml"):
+        workflow = yaml.safe_load(path.read_text())
+        assert workflow["permissions"] == {"contents": "read"}, path
+        rights = set()
+        for job in workflow["jobs"].values():
+            for name, right in job.get("permissions", {}).items():
+                rights |= {name} if right == "write" else set()
+            for step in job["steps"]:
+                # A value of an event, pasted into a script, could be a command.
+                assert "${{ github.event" not in step.get("run", "")
+        assert rights == written.get(path.name, set()), path
+
+
+def test_what_the_image_copies_is_there():
+    lines = (ROOT / "Dockerfile").read_text().splitlines()
+    copied = [word for line in lines if line.startswith("COPY") for word in line.split()[1:-1]]
+    assert {"pyproject.toml", "src", "LICENSE"} <= set(copied)
+    assert all((ROOT / name).exists() for name in copied)

@@ -135,7 +135,7 @@ add_command(
     report.report_command,
     "levelhead report audit -o report.html",
     "levelhead report audit -o README.md",
-    "levelhead report results -o table.tex",
+    "levelhead report audit --push organisation/model",
 )
 add_command(
     app,

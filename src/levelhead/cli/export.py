@@ -35,9 +35,9 @@ def export_command(
             "--format",
             metavar="NAME",
             rich_help_panel=Panel.OUTPUT,
-            help="transformers: a checkpoint with the edit merged. peft: a LoRA adapter, which "
-            "PEFT and vLLM switch on and off. torch (torch.export) or onnx: one graph with the "
-            "edit inside.",
+            help="Format: transformers for a checkpoint with the edit merged; peft for a LoRA "
+            "adapter, which PEFT switches on and off; torch (torch.export) or onnx for one graph "
+            "with the edit inside.",
         ),
     ] = "transformers",
     with_edit_file: Annotated[
@@ -53,7 +53,7 @@ def export_command(
     dtype: Dtype = "float32",
     allow_pickle: AllowPickle = False,
 ) -> None:
-    """Write an edited model for other tools, with the edit in its weights.
+    """Write an edited model for other tools.
 
     Plain transformers loads the result, or the tool that --format names. README.md in the folder
     says what was edited. Exit 3, with a hint, if the format cannot represent the edit exactly.

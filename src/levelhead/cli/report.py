@@ -21,7 +21,7 @@ def report_command(
         str, typer.Argument(metavar="FOLDER", help="Folder of an audit's or a study's results.")
     ],
     output: Annotated[
-        str,
+        str | None,
         typer.Option(
             "--output",
             "-o",
@@ -31,9 +31,31 @@ def report_command(
             ".parquet or .tex for the table; .md for a section of a README, whose other text "
             "stays unchanged.",
         ),
-    ],
+    ] = None,
+    push: Annotated[
+        str | None,
+        typer.Option(
+            metavar="REPO",
+            rich_help_panel=Panel.OUTPUT,
+            help="Model on the Hugging Face Hub for whose card the audit is proposed, as a pull "
+            "request with evaluation results in the metadata.",
+        ),
+    ] = None,
 ) -> None:
     """Write a run's results as a page, a table or a README section."""
+    if output is None and push is None:
+        raise typer.BadParameter("name a file with -o, or a repository with --push")
+    if push is not None:
+        from levelhead.report.push import push_to_model_card
+        from levelhead.study.audit.saved_plan import read_audit
+        from levelhead.study.results_dir import load_results
+
+        typer.echo(push_to_model_card(push, read_audit(run), load_results(run)), file=sys.stdout)
+    if output is not None:
+        _write(run, output)
+
+
+def _write(run: str, output: str) -> None:
     from levelhead.core.errors import UnknownNameError
     from levelhead.core.files import write_atomic
     from levelhead.study.results_dir import load_results

@@ -72,7 +72,7 @@ def test_unknown_trackers_fail_before_anything_is_measured():
         Target.parse("neptune:x")
     result = levelhead("measure", "no-such-model", "-m", "crows", "--log", "neptune")
     assert result.returncode == 3
-    assert "known: mlflow, wandb, trackio" in result.stderr
+    assert "known: mlflow, trackio, wandb" in result.stderr
 
 
 @pytest.fixture(scope="module")
@@ -104,8 +104,9 @@ def log(client, target, *files, **environment):
     return json.loads(result.stdout)
 
 
-# A server of MLflow needs a minute to start on a busy machine.
+# A server of MLflow needs a minute to start, and more on a busy machine.
 @pytest.mark.full
+@pytest.mark.timeout(3600)
 def test_a_server_of_mlflow_takes_the_run(client, tmp_path):
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
@@ -124,7 +125,7 @@ def test_a_server_of_mlflow_takes_the_run(client, tmp_path):
         cwd=tmp_path,
     )
     try:
-        for _ in range(240):
+        for _ in range(900):
             try:
                 socket.create_connection(("127.0.0.1", port), timeout=1).close()
                 break
@@ -133,7 +134,7 @@ def test_a_server_of_mlflow_takes_the_run(client, tmp_path):
         run = log(client, f"mlflow:{address}", edit)
     finally:
         server.terminate()
-        server.wait(60)
+        server.wait(600)
     assert run["url"].startswith(f"{address}/#/experiments/")
     with sqlite3.connect(tmp_path / "runs.db") as database:
         metrics = dict(database.execute("select key, value from metrics"))

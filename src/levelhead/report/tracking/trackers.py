@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 import tempfile
 from contextlib import redirect_stdout
@@ -152,7 +153,8 @@ def _write_trackio(trackio: Any, place: str, name: str, entries: Entries) -> Log
     try:
         trackio.log(entries.numbers)
         with tempfile.TemporaryDirectory() as scratch:
-            artifact = trackio.Artifact(f"results-{name}", type="results")
+            artifact_name = re.sub(r"[^\w.-]", "-", f"results-{name}", flags=re.ASCII)
+            artifact = trackio.Artifact(artifact_name, type="results")
             for file_name, text in entries.documents.items():
                 path = Path(scratch, file_name)
                 path.write_text(text, encoding="utf-8")
