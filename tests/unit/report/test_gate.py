@@ -442,5 +442,10 @@ def test_the_policy_of_the_documents_is_one(tmp_path):
     result = read_policy(tmp_path / "policy.toml").policy
     assert [item.measure for item in result.rule] == ["crows", "pppl"]
     workflow = yaml.safe_load(re.search(r"```yaml\n(.*?)```", page, re.DOTALL)[1])
-    ran = [step["run"] for step in workflow["jobs"]["audit"]["steps"] if "run" in step]
-    assert "levelhead gate audit --policy policy.toml --junit gate.xml" in ran
+    steps = workflow["jobs"]["audit"]["steps"]
+    (audit,) = (step for step in steps if step["uses"].startswith("OWNER/levelhead"))
+    action = yaml.safe_load((Path(__file__).parents[3] / "action.yml").read_text())
+    assert audit["with"].keys() <= action["inputs"].keys()
+    assert audit["with"].keys() >= {
+        name for name, row in action["inputs"].items() if row.get("required")
+    }

@@ -152,7 +152,10 @@ def _write_page(
 
 
 def schema_command() -> None:
-    """Print the JSON Schema of study files, with which editors complete and check them."""
+    """Print the JSON Schema of study files.
+
+    Editors complete and check files with it.
+    """
     from levelhead.study.config import StudyConfig
     from levelhead.study.schema import make_schema
 
