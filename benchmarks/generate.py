@@ -6,7 +6,7 @@ transformers   LM.generate / the bare `generate` of transformers over the same b
 sampled        the same, sampled by each
 edited         LM.generate with heads of every layer scaled / the bare `generate`
 own_loop       a full forward pass for each token, without a cache / the bare `generate`
-vllm           LM.generate on vLLM / the bare `generate`; null with a reason where it is missing
+vllm           VllmModel.generate / vLLM's own `generate` of the same prompts; null without vLLM
 choose_shared  LM.choose with three answers to a prompt / the log-probability of each as a text
 
 SmolLM2-135M-Instruct, chat requests of different lengths, one thread. The model never ends a text
@@ -19,7 +19,9 @@ from __future__ import annotations
 import argparse
 import importlib.util
 import json
+import os
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -30,11 +32,13 @@ import transformers
 from assets import smollm2
 from slow_generation import generate_slowly
 
+from levelhead.core.frozen import FrozenDict
 from levelhead.models.edits.base import HeadScale
 from levelhead.models.generation import in_process
 from levelhead.models.generation.config import GenerationConfig
 from levelhead.models.inputs.chat import ChatFormat
 from levelhead.models.loading.load import load
+from levelhead.models.serving.vllm_model import VllmModel
 from levelhead.models.sites import Site
 
 JOBS = ("nurse", "plumber", "teacher", "judge", "pilot", "cook", "farmer", "clerk", "nun", "guard")
@@ -151,6 +155,34 @@ def measure_choice(lm, n_places: int, repeats: int) -> float:
     return value
 
 
+def measure_vllm(lm, prompts: list[str], n_tokens: int, repeats: int) -> dict[str, object]:
+    """Our backend for vLLM against vLLM alone, and what the latter costs."""
+    if importlib.util.find_spec("vllm") is None:
+        return {"vllm": None, "vllm_reason": "vllm is not installed"}
+    # One process, so that its CPU time is that of the engine, too.
+    os.environ |= {"VLLM_ENABLE_V1_MULTIPROCESSING": "0", "VLLM_CPU_OMP_THREADS_BIND": "nobind"}
+    import vllm
+
+    config = GenerationConfig(n_tokens, 0)
+    with tempfile.TemporaryDirectory() as folder:
+        lm.save_pretrained(Path(folder) / "model")
+        options = FrozenDict({"enforce_eager": True, "max_num_seqs": 64})
+        model = VllmModel(str(Path(folder) / "model"), max_length=1024, engine_options=options)
+        parameters = vllm.SamplingParams(temperature=0, max_tokens=n_tokens)
+
+        def bare(texts):
+            return model.engine.generate(texts, parameters, use_tqdm=False)
+
+        def ours(texts):
+            return model.generate(texts, config)
+
+        outputs = [list(output.outputs[0].token_ids) for output in bare(prompts)]
+        assert [list(row[0].ids) for row in ours(prompts)] == outputs
+        ((ratio,), seconds) = ratios([bare, ours], [prompts], repeats)
+    per_token = 1000 * seconds / (repeats * sum(map(len, outputs)))
+    return {"vllm": ratio, "bare_vllm_seconds_per_1000_tokens": round(per_token, 2)}
+
+
 def main() -> None:
     """Print the ratios as one JSON object."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -177,11 +209,7 @@ def main() -> None:
     batches = [prompts[i : i + batch] for i in range(0, n_prompts, batch)]
     result: dict[str, object] = dict(measure_generation(lm, batches, n_tokens, 1))
     result["choose_shared"] = measure_choice(lm, 1 if given.quick else 3, 2)
-    has_vllm = importlib.util.find_spec("vllm") is not None
-    result |= {
-        "vllm": None,
-        "vllm_reason": "not measured by this script" if has_vllm else "vllm is not installed",
-    }
+    result |= measure_vllm(lm, prompts, n_tokens, 1 if given.quick else 2)
     print(json.dumps(result))
 
 

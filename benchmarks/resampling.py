@@ -1,6 +1,6 @@
 """The vectorised statistics core beside the literal loop, on five shapes of real studies.
 
-    python benchmarks/statistics.py [--quick]
+    python benchmarks/resampling.py [--quick]
 
 Prints JSON: for every shape the CPU seconds of both forms, how many times faster, and the largest
 difference of any number; `linear` and `other` are the least speed-ups of the two kinds of
