@@ -371,7 +371,7 @@ def test_the_merged_weights_are_those_of_the_adapter(gpt2, corpus, words, tmp_pa
 
 def test_an_adapter_of_strength_0_changes_nothing(gpt2, corpus, words, tmp_path):
     before = file_hash(gpt2 / "model.safetensors")
-    settings = PreferenceSettings(words, adapter=LowRankConfig(4, 0.0))
+    settings = PreferenceSettings(words, adapter=LowRankConfig(4, 0))
     with pytest.raises(LevelheadError, match="training changed nothing"):
         dpo(gpt2, corpus, tmp_path / "m", settings=settings, config=SHORT)
     assert not (tmp_path / "m").exists()

@@ -59,11 +59,11 @@ class LowRankConfig:
     """Size of a low-rank adapter (LoRA; Hu et al. 2022, section 4.1)."""
 
     rank: int = 8
-    alpha: float = 16.0
+    alpha: int = 16
     """The update of a weight is alpha / rank times the product of its two factors; 0: no update."""
 
     def __post_init__(self) -> None:
-        if self.rank < 1 or not (math.isfinite(self.alpha) and self.alpha >= 0):
+        if self.rank < 1 or self.alpha < 0:
             raise LevelheadError(
                 f"no adapter has a rank of {self.rank} and an alpha of {self.alpha}",
                 hint="give a rank of at least 1 and an alpha of at least 0, such as 8 and 16",
