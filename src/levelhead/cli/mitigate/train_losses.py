@@ -176,7 +176,7 @@ def dpo_command(
     from levelhead.mitigate.training.preferences import PreferenceSettings, dpo
     from levelhead.models.training.configs import LowRankConfig
 
-    settings = PreferenceSettings(lexicon, beta=beta, adapter=LowRankConfig(rank, 2.0 * rank))
+    settings = PreferenceSettings(lexicon, beta=beta, adapter=LowRankConfig(rank, 2 * rank))
     run_training(
         partial(dpo, settings=settings),
         TrainingOptions(steps, batch_size, learning_rate, max_tokens, seed, threads),
@@ -224,7 +224,7 @@ def npo_command(
     from levelhead.models.training.configs import LowRankConfig
 
     settings = PreferenceSettings(
-        lexicon, beta=beta, retain=retain, adapter=LowRankConfig(rank, 2.0 * rank)
+        lexicon, beta=beta, retain=retain, adapter=LowRankConfig(rank, 2 * rank)
     )
     run_training(
         partial(npo, settings=settings),
