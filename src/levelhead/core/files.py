@@ -177,6 +177,11 @@ def write_atomic(url: Url, data: bytes | Iterable[bytes], *, scratch: Url | None
         with suppress(FileNotFoundError):
             os.unlink(unfinished)
         raise
+    if scratch is None:
+        # A run that was killed here and started again leaves nothing beside its file. The file is
+        # complete: a folder that cannot be listed is no failure of the write.
+        with suppress(OSError):
+            remove_abandoned(folder, os.path.basename(path))
 
 
 def _is_device(path: str) -> bool:
@@ -213,13 +218,18 @@ def check_writable(url: Url) -> None:
         )
 
 
-def remove_abandoned(folder: Url) -> None:
-    """Remove unfinished files of processes of this machine that have ended."""
+def remove_abandoned(folder: Url, name: str = "") -> None:
+    """Remove unfinished files of processes of this machine that have ended.
+
+    Args:
+        folder: where they are.
+        name: only those of the file of this name; empty: all.
+    """
     fs, path = open_filesystem(folder)
     if not isinstance(fs, LocalFileSystem) or not os.path.isdir(path):
         return
     for entry in os.scandir(path):
-        match = _TEMP_NAME.fullmatch(entry.name)
+        match = entry.name.startswith(f".{name}") and _TEMP_NAME.fullmatch(entry.name)
         # Process ids of other hosts that share the folder cannot be checked, so their files stay.
         if match and match["host"] == _host_id() and not _is_alive(int(match["pid"])):
             with suppress(FileNotFoundError):

@@ -1,5 +1,8 @@
 import hashlib
 import os
+import re
+import subprocess
+import sys
 import uuid
 
 import pytest
@@ -120,6 +123,27 @@ def test_a_write_that_fails_leaves_the_old_bytes_and_no_rubbish(tmp_path, monkey
         files.write_atomic(place, b"new")
     assert place.read_bytes() == b"old"
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
+def test_a_write_removes_what_a_killed_writer_of_the_file_left(tmp_path):
+    """Not what living processes, other machines or writers of other files have there."""
+    write = (
+        "import os, sys; from levelhead.core import files; os.replace = lambda *a: os._exit(9); "
+    )
+    write += "files.write_atomic(sys.argv[1], b'half')"
+    for name in ("a.png", "b.png"):
+        path = str(tmp_path / name)
+        assert subprocess.run([sys.executable, "-c", write, path], check=False).returncode == 9
+    (left,) = tmp_path.glob(".a.png.*.tmp")
+    living = re.sub(r"-\d+-", f"-{os.getpid()}-", left.name)
+    elsewhere = re.sub(r"\.[0-9a-f]{8}-", ".ffffffff-", left.name)
+    for name in (living, elsewhere):
+        (tmp_path / name).write_bytes(b"half")
+    files.write_atomic(tmp_path / "a.png", b"whole")
+    (other,) = tmp_path.glob(".b.png.*.tmp")
+    kept = {"a.png", living, elsewhere, other.name}
+    assert {path.name for path in tmp_path.iterdir()} == kept
+    assert (tmp_path / "a.png").read_bytes() == b"whole"
 
 
 def test_the_final_name_never_shows_a_part(tmp_path, monkeypatch):
