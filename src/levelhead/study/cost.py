@@ -10,6 +10,7 @@ import time
 from functools import partial
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated, NamedTuple
+from uuid import uuid4
 
 import torch
 from pydantic import Field
@@ -167,8 +168,9 @@ def _estimate_planned_steps(session: StudySession) -> Iterator[str]:
     one_pass: dict[tuple[str, str], CostEstimate] = {}
     forwards: dict[str, float] = {}
     seconds = 0.0
-    # No store: what is stored now says nothing about ablated and edited models.
-    context = RunContext(threads=session.context.threads)
+    # A store of its own, which is empty: what is stored, also in the memory of this process, says
+    # nothing about ablated and edited models.
+    context = RunContext(store=f"memory://{uuid4()}", threads=session.context.threads)
     for step, model, measure, passes in list_planned_passes(session):
         if (model, measure) not in one_pass:
             one_pass[model, measure] = estimate_cost(

@@ -98,13 +98,15 @@ def a_dead_site(lm, monkeypatch):
 
 
 def moved_weights(lm, monkeypatch):
-    bias = lm.layout.model.cls.seq_relationship.bias
+    """After merging, which refuses weights that moved."""
+    bias, check = lm.layout.model.cls.seq_relationship.bias, CHECKS["sites"]
 
     def moving(*args):
         with torch.no_grad():
             bias.add_(1e-6)
+        return check(*args)
 
-    lm.layout.blocks[0].register_forward_hook(moving)
+    monkeypatch.setitem(CHECKS, "sites", moving)
 
 
 SABOTAGE = {

@@ -93,7 +93,9 @@ def test_changed_weights_get_no_stored_answer(way, measured):
         lambda: measure.read(lm, context=context),
         lm.merged,
     ):
-        with pytest.raises(LevelheadError, match="changed in memory") as error:
+        with pytest.raises(
+            LevelheadError, match="changed after the model was loaded, in memory"
+        ) as error:
             ask()
         assert "lm.edited" in error.value.hint
 
@@ -101,7 +103,7 @@ def test_changed_weights_get_no_stored_answer(way, measured):
 def test_a_merged_copy_is_checked_from_its_start():
     lm = load(zoo.folder("bert", "BertForPreTraining")).merged()
     weight(lm.layout.model).data.mul_(2)
-    with pytest.raises(LevelheadError, match="changed in memory"):
+    with pytest.raises(LevelheadError, match="changed after the model was loaded, in memory"):
         _ = lm.content_hash
 
 
@@ -114,7 +116,7 @@ def test_a_change_during_a_run_ends_it(tmp_path):
         weight(net).data.mul_(2)
 
     context = RunContext(store=tmp_path, progress=change)
-    with pytest.raises(LevelheadError, match="changed in memory"):
+    with pytest.raises(LevelheadError, match="changed after the model was loaded, in memory"):
         measure(lm, inference=FAST, context=context)
     sound = load(model(CASE).identity.name)
     expected = measure(sound, inference=FAST, context=RunContext(store="memory://sound"))
@@ -140,7 +142,7 @@ def test_a_file_that_changes_below_an_open_model(tmp_path, measured):
         again = measure(lm, inference=FAST, context=context).to_json()
         assert again.replace(str(folder), name) == expected
     else:
-        with pytest.raises(LevelheadError, match="changed in memory"):
+        with pytest.raises(LevelheadError, match="changed after the model was loaded, in memory"):
             measure(lm, inference=FAST, context=context)
 
 
@@ -152,7 +154,7 @@ def test_weights_that_are_mapped_from_a_file(tmp_path):
     with path.open("r+b") as file:
         file.seek(100)
         file.write(b"\x01")
-    with pytest.raises(LevelheadError, match="changed in memory"):
+    with pytest.raises(LevelheadError, match="changed after the model was loaded, in memory"):
         require_unchanged(net)
 
 
@@ -171,7 +173,7 @@ def test_weights_that_accelerate_keeps_elsewhere_are_read(tmp_path):
         if path.endswith("layer.1.output.dense")
     )
     hook.weights_map["weight"].mul_(2)
-    with pytest.raises(LevelheadError, match="changed in memory"):
+    with pytest.raises(LevelheadError, match="changed after the model was loaded, in memory"):
         _ = lm.content_hash
     hook.weights_map["weight"].div_(2)
     assert lm.content_hash == before
@@ -201,9 +203,12 @@ def test_a_block_checks_once_and_the_next_again():
         require_unchanged(net)
         net.weight.data.mul_(2)
         require_unchanged(net)
-    with pytest.raises(LevelheadError, match="changed in memory"):
+    with pytest.raises(LevelheadError, match="changed after the model was loaded, in memory"):
         require_unchanged(net)
-    with check_weights_once(), pytest.raises(LevelheadError, match="changed in memory"):
+    with (
+        check_weights_once(),
+        pytest.raises(LevelheadError, match="changed after the model was loaded, in memory"),
+    ):
         require_unchanged(net)
 
 

@@ -89,6 +89,7 @@ def push(tmp_path, **answers):
     address = f"http://127.0.0.1:{server.server_port}"
     environment = {
         **{name: value for name, value in os.environ.items() if not name.startswith("HF_")},
+        "PYTHONPATH": os.pathsep.join(sys.path),
         "HF_ENDPOINT": address,
         "HF_HOME": str(tmp_path),
         "HF_TOKEN": "hf_of_a_test",

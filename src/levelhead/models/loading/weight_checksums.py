@@ -38,7 +38,8 @@ def require_unchanged(model: torch.nn.Module) -> None:
         return
     if _CHECKSUMS.setdefault(model, checksum := compute_checksum(model)) != checksum:
         raise LevelheadError(
-            "the weights were changed in memory after the model was loaded",
+            # A changed file changes weights that are mapped from it.
+            "the weights were changed after the model was loaded, in memory or in their file",
             hint="use lm.edited(...), or save the changed model and load it from there",
         )
     if checked is not None:
@@ -82,14 +83,14 @@ def _named_tensors(model: torch.nn.Module) -> Iterator[tuple[str, torch.Tensor]]
             yield name, value.to_local()
         elif not value.is_meta:
             yield name, value
-    for path, module in model.named_modules():
-        # Weights that accelerate offloads to the CPU or a disk are in its hooks.
-        offloaded = getattr(getattr(module, "_hf_hook", None), "weights_map", None)
-        for name, value in chain(
-            module.named_parameters(recurse=False), module.named_buffers(recurse=False)
-        ):
-            if value.is_meta and offloaded is not None:
-                yield f"{path}.{name}", offloaded[name]
+        else:
+            # Weights that accelerate offloads to the CPU or a disk are in its hooks. In the same
+            # order as before, so that offloading them is no change.
+            path, _, key = name.rpartition(".")
+            hook = getattr(model.get_submodule(path), "_hf_hook", None)
+            offloaded = getattr(hook, "weights_map", None)
+            if offloaded is not None:
+                yield name, offloaded[key]
 
 
 def _reshard(model: torch.nn.Module) -> None:
